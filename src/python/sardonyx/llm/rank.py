@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -23,8 +23,10 @@ from .paged_decoder import PagedDecoder
 from .shard_graph import write_part
 
 
-class _Rank:
-    def __init__(self, setup: dict[str, Any]):
+class _Part:
+    """One device's part of a model, and the communicator through which it computes with the others."""
+
+    def __init__(self, setup: dict[str, Any], make: Callable[..., Any]):
         whole = read_folder(setup["folder"])
         rank, size = setup["rank"], setup["size"]
         # Check that the model can be divided, and that the parts fit on the disk, before any process waits for others.
@@ -32,10 +34,16 @@ class _Rank:
         part = dataclasses.replace(whole, path=setup["part"], model=path)
         self.communicator = join(setup["group"], rank, size, setup["device"], transport=setup["transport"])
         try:
-            self.engine = LocalRunner(part, device=setup["device"], communicator=self.communicator, **setup["options"])
+            self.runner = make(part, device=setup["device"], communicator=self.communicator, **setup["options"])
         except BaseException as error:
             self.communicator.fail(f"rank {rank}: {error}")
             raise
+
+
+class _Rank(_Part):
+    def __init__(self, setup: dict[str, Any]):
+        super().__init__(setup, LocalRunner)
+        self.engine: LocalRunner = self.runner
         self.steps: Iterator[list[int]] | None = None
 
     def do(self, name: str, *arguments: Any) -> Any:
@@ -56,22 +64,12 @@ class _Rank:
             raise
 
 
-class _EngineRank:
+class _EngineRank(_Part):
     """One device's part of an engine's decoder (paged_parallel.py)."""
 
     def __init__(self, setup: dict[str, Any]):
-        whole = read_folder(setup["folder"])
-        rank, size = setup["rank"], setup["size"]
-        path = write_part(whole.model, whole.logits, setup["part"], rank, size)
-        part = dataclasses.replace(whole, path=setup["part"], model=path)
-        self.communicator = join(setup["group"], rank, size, setup["device"], transport=setup["transport"])
-        try:
-            self.decoder = PagedDecoder(
-                part, device=setup["device"], communicator=self.communicator, **setup["options"]
-            )
-        except BaseException as error:
-            self.communicator.fail(f"rank {rank}: {error}")
-            raise
+        super().__init__(setup, PagedDecoder)
+        self.decoder: PagedDecoder = self.runner
 
     def do(self, name: str, *arguments: Any) -> Any:
         decoder = self.decoder
