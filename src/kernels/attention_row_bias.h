@@ -38,7 +38,8 @@ struct RowBias {
     shifted = __nvvm_shfl_sync_idx_i32(~0u, i32(detail::any_lane((odd[0] | odd[1]) != 0)), 0, 31) != 0;
   }
   /// For the tile of keys from the even number t0 on. left: keys from the lane's first one to the end. Words without
-  /// elements of the row become 0; the caller masks what they are added to.
+  /// elements of the row become 0; the caller masks what they are added to. The last word of the tensor may have only
+  /// one element of it: device memory is allocated in more than words, so the other half can be read.
   SDX_FN void fetch(i32 t0, i32 left) {
 #pragma clang loop unroll(full)
     for (int k = 0; k < 2; ++k) {
