@@ -38,9 +38,12 @@ class Count:
 
 
 def skip_reason(case: ElementTree.Element) -> str:
-    """The first line of the reason, without the source location that GoogleTest prepends."""
+    """The first line of the reason, without the source location that GoogleTest prepends or pytest puts around it."""
     skipped = case.find("skipped")
     text = (skipped.get("message") or skipped.text or "") if skipped is not None else ""
+    if text == "collection skipped":  # pytest's word for a whole file; the reason is in a tuple with the place
+        found = re.search(r"Skipped: (.*?)['\"]\)$", skipped.text or "")
+        text = found[1] if found else text
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     reasons = [line for line in lines if not re.fullmatch(r"\S+:\d+", line)]
     return reasons[0] if reasons else "no reason given"

@@ -225,18 +225,19 @@ class Generator : AttentionProblem {
     // If every multiprocessor has a thread block of 128 rows, smaller ones don't pay.
     const std::int64_t units = driver_units(chip_);
     const Expr never = compare(Op::kLt, 1, 0);
-    const Expr fast = narrow && row_bias_ ? prefers_one_block(wide, units) : never;
-    const Expr few_not = logical_not(logical_or(few_, fast));
+    const Expr one_block = narrow && row_bias_ ? prefers_one_block(wide, units) : never;
+    const Expr few_not = logical_not(logical_or(few_, one_block));
     const Expr full = compare(Op::kGe, wide, narrow ? units : units / 2);
     Expr large = always_wgmma() || wgmma_if_full() ? logical_and(few_not, full) : never;
     // On an H200 with 12 heads of 64 and 4 x 1024 rows: 173 us, 133 with the other form. With 256 rows they are equal.
     if (!always_wgmma()) large = logical_and(large, compare(Op::kLe, keys_, kMostScoredKeys));
     form(narrow ? 64 : 128, 1, narrow, large, wide);
     form(64, 2, narrow && !row_bias_, always_wgmma() ? logical_and(few_not, logical_not(full)) : never, small);
-    if (narrow && row_bias_) form(128, 1, false, logical_and(logical_not(few_), fast), wide);
+    if (narrow && row_bias_) form(128, 1, false, logical_and(logical_not(few_), one_block), wide);
   }
   // With a bias of scores, two thread blocks of a multiprocessor lack registers and take 1.65 times as long as one with
-  // larger tiles (H200, heads of 64). So one is faster if rounds of single thread blocks are one or three.
+  // larger tiles (H200, heads of 64). So one is faster if all thread blocks take one round or three; if they are fewer
+  // than half of the multiprocessors, 64 rows each are.
   static Expr prefers_one_block(const Expr& blocks, std::int64_t units) {
     const auto within = [&](std::int64_t low, std::int64_t high) {
       return logical_and(compare(Op::kGt, blocks, low), compare(Op::kLe, blocks, high));

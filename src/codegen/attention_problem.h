@@ -96,11 +96,10 @@ class AttentionProblem {
     if (a_.softcap == 0 && a_.has_bias) split_bias();
     if (column_ || row_bias_) function("f32 factor()", {}, [&] { returns(a_.scale); });
     if (column_) {
-      const Expr bias = column_;
       function("f32 column(i64 b, i64 h, i64 t)", {{b_, "b"}, {h_, "h"}, {t_, "t"}}, [&] {
-        returns(bias->dtype == DType::kBool
-                    ? select(bias, constant_float(0, DType::kFloat32), constant_float(-INFINITY, DType::kFloat32))
-                    : cast(bias, DType::kFloat32));
+        returns(column_->dtype == DType::kBool
+                    ? select(column_, constant_float(0, DType::kFloat32), constant_float(-INFINITY, DType::kFloat32))
+                    : cast(column_, DType::kFloat32));
       });
     }
     if (row_bias_) {

@@ -30,9 +30,9 @@ struct WgmmaAttention {
   static_assert(P::kQueryDirect && P::kKeyDirect && P::kValueDirect);
   static constexpr bool kScored = P::kPlain == 0 && P::kColumn == 0 && P::kBias == 0;
   using Bias = typename BiasOf<P>::Type;
-  /// Whether the softmax's scores are in units of log2. Scores with a bias of f16 are what they are: no product with
-  /// log2(e) can leave the range of f32. Others are products without the factor.
+  /// A bias of f16 alone: scores include the factor, since their product with log2(e) stays in the range of f32.
   static constexpr bool kPureBias = P::kBias != 0 && P::kColumn == 0 && is_same<Bias, f16>;
+  /// Whether scores are in units of log2. With P::kPlain they are products without the factor.
   static constexpr bool kLog2Scores = !kPureBias && P::kPlain == 0;
   static constexpr int kHeadChunks = kHead / 8, kSteps = (kHead + 15) / 16;  ///< of 16 bytes; of K = 16
   /// Queries stay in registers where these suffice, otherwise in shared memory.

@@ -112,6 +112,24 @@ def test_products_of_eight_bits(tmp_path, kind):
     assert not re.search(r"st\.global\.b8|div\.(rn|full)", kernel)
 
 
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", *EIGHT_BITS])
+def test_results_are_rounded_in_pairs(tmp_path, kind):
+    """Conversions take two values each; eight results of a row are stored at a time."""
+    if kind in EIGHT_BITS:
+        model = quantized(kind, "MatMul", [4096, 768], [768, 2304])
+    else:
+        model = product(4096, 768, 2304, dtype=getattr(TensorProto, kind.upper()))
+    (kernel,) = kernels(model, tmp_path)
+    octets = len(re.findall(r"st\.global\.(?:v4|b64)", kernel))
+    assert octets > 0
+    pairs = {"float16": r"rn\.f16x2", "bfloat16": r"rn\.bf16x2", "fp8": r"rn\.satfinite\.e4m3x2", "int8": "none"}[kind]
+    found = re.findall(rf"cvt\.{pairs}\.f32 [^;]*", kernel)
+    assert len(found) == (0 if kind == "int8" else 4 * octets) and not any("0f00000000" in text for text in found)
+    assert not re.search(r"cvt\.rn\.b?f16\.f32|div\.(rn|full)", kernel)
+    if kind == "int8":  # three permutations join four results
+        assert kernel.count("prmt.b32") == 6 * octets
+
+
 @pytest.mark.parametrize(
     ("kind", "precision", "quick"), [("fp8", "fp32", True), ("int8", "fp16", True), ("int8", "fp32", False)]
 )
