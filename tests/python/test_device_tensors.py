@@ -208,6 +208,15 @@ def test_copies_of_bound_runs(any_layer):
             whole._part(offset, "float32", dims)
 
 
+@pytest.mark.parametrize("device", ["host", "sim:gfx942"])
+def test_pinned_memory_that_cannot_be(device):
+    with pytest.raises(sardonyx.errors.InvalidArgumentError, match="a dim can't be negative"):
+        sardonyx.pinned((-1, -1), "uint8", device)
+    for shape in ((2**32, 2**32), (2**50,)):  # the product of the first is beyond 64 bits
+        with pytest.raises(sardonyx.errors.Error, match="does not fit into memory|can't be allocated"):
+            sardonyx.pinned(shape, "uint8", device)
+
+
 @pytest.mark.parametrize("device", ["host", SIM])
 def test_an_output_in_an_inputs_memory(device):
     """Every element of y needs others of x, and z needs x after y is there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 from . import _sardonyx
 from ._sardonyx import Stream, Tensor
 from .arrays import Card, input_array, numpy_dtype
+from .errors import InvalidArgumentError
 
 
 class Device(NamedTuple):
@@ -30,9 +32,12 @@ def empty(shape: Sequence[int], dtype: Any, device: str = "host") -> Tensor:
 
 def pinned(shape: Sequence[int], dtype: Any, device: str) -> np.ndarray[Any, Any]:
     """An array in host memory that the GPU `device` copies from and to while the host goes on (page-locked), for
-    Model.bind(); for "host" ordinary memory. Its elements are uninitialised. Raises errors.Error if there is none left."""
+    Model.bind(); for "host" ordinary memory. Its elements are uninitialised. Raises errors.Error if there is none left, and
+    InvalidArgumentError for a negative dim."""
+    if any(n < 0 for n in shape):
+        raise InvalidArgumentError(f"pinned memory of shape {tuple(shape)}: a dim can't be negative")
     kind = np.dtype(numpy_dtype(dtype) if isinstance(dtype, str) else dtype)
-    memory = _sardonyx.pinned(device, int(np.prod(shape, dtype=np.int64)) * kind.itemsize)
+    memory = _sardonyx.pinned(device, min(math.prod(shape) * kind.itemsize, 2**63 - 1))  # that much never exists
     return np.asarray(memory.bytes()).view(kind).reshape(shape)
 
 
