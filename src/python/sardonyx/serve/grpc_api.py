@@ -132,25 +132,27 @@ def _handler(state: ServerState, name: str, work: Callable[[Any], Coroutine[Any,
             raise HttpError(400, "the request can't be read") from None
         return bytes((await work(request)).SerializeToString())
 
+    def count(code: grpc.StatusCode) -> None:
+        state.metrics.grpc.labels(name, code.name).inc()
+
     async def method(messages: AsyncIterator[bytes], context: Any) -> bytes:
-        code = grpc.StatusCode.OK
+        # Each answer is counted before the client has it, so that its next look at the metrics shows it.
         try:
-            return await answered(messages, context)
+            answer = await answered(messages, context)
         except HttpError as error:
             code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
+            count(code)
             await context.abort(code, error.message[:1000])
             raise
         except asyncio.CancelledError:
-            code = grpc.StatusCode.CANCELLED
-            raise
-        except grpc.aio.AbortError:
+            count(grpc.StatusCode.CANCELLED)
             raise
         except Exception as error:
-            code = grpc.StatusCode.INTERNAL
-            await context.abort(code, f"the server failed: {error!r}"[:500])
+            count(grpc.StatusCode.INTERNAL)
+            await context.abort(grpc.StatusCode.INTERNAL, f"the server failed: {error!r}"[:500])
             raise
-        finally:
-            state.metrics.grpc.labels(name, code.name).inc()
+        count(grpc.StatusCode.OK)
+        return answer
 
     # For the client a call of one message each way. So a request's message has a time limit, and is read after the key.
     return grpc.stream_unary_rpc_method_handler(method)
