@@ -157,7 +157,8 @@ Parameters parameters(const Emitter& e, const Value* out) {
     p.members += fmt::format("  i64 s{};\n", k);
     p.values += fmt::format(", s{}", k);
   }
-  p.sizes += "i64 batches, i64 m, i64 n, i64 k";
+  // The first 56 bytes of arguments are in registers when a kernel for CDNA starts: M is needed for the first address.
+  p.sizes += "i64 m, i64 batches, i64 n, i64 k";
   return p;
 }
 

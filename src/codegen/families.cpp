@@ -21,11 +21,11 @@ std::span<const ContractionFamily* const> contraction_families() {
 
 KernelSpec ContractionFamily::emit(const ContractionText& text, const KernelCandidate& c) const {
   std::string body;
-  if (c.tiling.shares == 1)
-    body = fmt::format("{}{}(p);\n}}\n", text.begin(), c.kernel);
-  else if (c.tiling.joins > 0)
-    body = fmt::format("{}join_k(p, parts, u32(shares), arrived, [](const auto& q) {{ {}(q); }});\n}}\n",
+  if (c.tiling.joins > 0)
+    body = fmt::format("{}join_k(p, parts, u32(m >> 32), arrived, [](const auto& q) {{ {}(q); }});\n}}\n",
                        text.begin_joined(), c.kernel);
+  else if (c.tiling.shares == 1)
+    body = fmt::format("{}{}(p);\n}}\n", text.begin(), c.kernel);
   else
     body = fmt::format("{}share_k(p, parts, u32(shares), [](const auto& q) {{ {}(q); }});\n}}\n", text.begin_shared(),
                        c.kernel);

@@ -18,6 +18,7 @@ struct GpuChoice {
     Expr work_items;         ///< threads; empty: the candidate's tiling gives the grid
     Exprs more;              ///< 64-bit arguments after `symbols`
     bool partial = false;    ///< the kernel takes the workspace as a further buffer, after `buffers`
+    Exprs symbols;           ///< in place of GpuChoice::symbols; empty: those
   };
   Choice choice;
   std::vector<KernelSpec> kernels;

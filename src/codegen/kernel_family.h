@@ -60,7 +60,7 @@ struct KernelCandidate {
 /// operands and store results.
 struct ContractionText {
   std::string buffers;  ///< "T* __restrict b0, ": their parameters
-  std::string sizes;    ///< "i64 s0, i64 batches, i64 m, i64 n, i64 k"
+  std::string sizes;    ///< "i64 s0, i64 m, i64 batches, i64 n, i64 k"
   std::string problem;
   /// "(parameters) { problem", with parameters before the buffers, between these and the sizes, and after. The caller
   /// appends statements and "}
@@ -70,8 +70,10 @@ struct ContractionText {
   }
   /// The same for split-K: with workspace for partial sums, and the number of workgroups that divide K.
   std::string begin_shared() const { return begin("", "void* __restrict parts, ", ", i64 shares"); }
-  /// The same in one launch: also with how many workgroups of each tile have stored their sums.
-  std::string begin_joined() const { return begin("", "void* parts, ", ", i64 shares, u32* arrived"); }
+  /// The same in one launch: also with how many workgroups of each tile have stored their sums. The upper half of `m`
+  /// is the number of workgroups that divide K: an argument after the sizes would have to be loaded before anything
+  /// else can start.
+  std::string begin_joined() const { return begin("", "void* parts, ", ", u32* arrived"); }
 };
 
 class ContractionFamily {

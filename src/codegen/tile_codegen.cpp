@@ -23,11 +23,13 @@ constexpr std::size_t kMaxBuffers = 48;         // of an epilogue; the runtime p
 
 constexpr int kMostShares = 8;
 constexpr std::int64_t kLeastShare = 256;  // elements along K per workgroup
+// Elements along K, if workgroups divide it: the kernels count their steps of at least 16 elements in 24 bits.
+constexpr std::int64_t kMostDivided = std::int64_t{1} << 27;
 
 // The maximum number of workgroups that may divide the K of a tile; 1 without split-K.
 int most_shares(const Contraction& c) {
   std::int64_t k = 0;
-  if (!is_const_int(c.k(), k)) return 1;
+  if (!is_const_int(c.k(), k) || k > kMostDivided) return 1;
   const std::int64_t most = std::clamp<std::int64_t>(k / kLeastShare, 1, kMostShares);
   std::int64_t sums = 1;
   for (const Expr& e : {c.batches(), c.m(), c.n()}) {
@@ -53,7 +55,7 @@ constexpr int kMostJoinedRounds = 4;        // workgroups of such a launch for e
 // Whether as many workgroups may divide the K of each tile: there are few tiles, at least for small symbols.
 bool may_join(const Contraction& c, const GpuTiling& t, int units) {
   std::int64_t k = 0;
-  if (!is_const_int(c.k(), k) || k / t.shares < kLeastJoined) return false;
+  if (!is_const_int(c.k(), k) || k > kMostDivided || k / t.shares < kLeastJoined) return false;
   const std::int64_t batches = smallest(c.batches()), m = smallest(c.m()), n = smallest(c.n());
   return batches > 0 && m > 0 && n > 0 && can_compute(t, batches, m, n) &&
          workgroups(t, batches, m, n) <= kMostJoinedRounds * units;
@@ -173,6 +175,17 @@ std::vector<Offer> offers(const Contraction& c, const ContractionProblem& p, int
   return all;
 }
 
+// If a tile's kernel for split-K in one launch is compiled anyway, it also computes whole tiles: one kernel less.
+void use_joined(std::vector<Offer>& all, const std::vector<bool>& wanted) {
+  for (Offer& o : all) {
+    KernelCandidate& c = o.candidate;
+    if (c.joins == 0 || c.tiling.shares > 1) continue;
+    for (std::size_t k = 0; k < all.size(); ++k)
+      if (wanted[k] && all[k].candidate.tiling.joins > 0 && all[k].candidate.kernel == c.kernel)
+        c.tiling.joins = c.joins;
+  }
+}
+
 // For split-K: the launch that adds up the partial sums.
 GpuChoice::Launch finish_launch(GpuTileSource& g, const ContractionSource& s, const Contraction& c, int most,
                                 std::size_t& kernel) {
@@ -189,12 +202,13 @@ GpuTileSource choice_of(const Contraction& c, ContractionSource&& s, std::string
   GpuTileSource g;
   g.buffers = s.buffers;
   g.symbols = s.symbols;
-  for (const Expr& x : {c.batches(), c.m(), c.n(), c.k()}) g.symbols.push_back(x);
+  const std::size_t sizes = g.symbols.size();
+  for (const Expr& x : {c.m(), c.batches(), c.n(), c.k()}) g.symbols.push_back(x);
   g.copied = s.copied;
   g.type = c.type;
   g.work = 2 * c.batches() * c.m() * c.n() * c.k();
   const int most = most_shares(c);
-  const std::vector<Offer> all = offers(c, s.problem, most);
+  std::vector<Offer> all = offers(c, s.problem, most);
   Choice choice{problem_of(c, s), c.batches(), c.m(), c.n(), c.k(), {}, {}};
   for (const Offer& o : all) choice.candidates.push_back({o.candidate.name(), {}, {}, {o.candidate.tiling}});
   std::vector<bool> wanted;
@@ -210,6 +224,7 @@ GpuTileSource choice_of(const Contraction& c, ContractionSource&& s, std::string
   bool any = is_const(c.m()) || s.problem.made_rows > 0;
   for (std::size_t k = 0; k < all.size(); ++k) any = any || (wanted[k] && general(choice.candidates[k]));
   if (!any) wanted[0] = true;
+  use_joined(all, wanted);
   std::size_t finish = 0;
   std::vector<Candidate> candidates;
   for (std::size_t k = 0; k < all.size(); ++k) {
@@ -217,17 +232,21 @@ GpuTileSource choice_of(const Contraction& c, ContractionSource&& s, std::string
     const GpuTiling& tiling = all[k].candidate.tiling;
     const std::int32_t shares = tiling.shares;
     std::vector<GpuChoice::Launch>& launches = g.launches.emplace_back();
-    launches.push_back({g.kernels.size(), {}, {}, shares > 1});
+    launches.push_back({g.kernels.size(), {}, {}, shares > 1 || tiling.joins > 0});
     g.kernels.push_back(all[k].family->emit(s.text, all[k].candidate));
     if (tiling.joins > 0) {
-      const Expr sums = joined_sums(c, tiling);
-      g.partial = g.partial ? idx::max(g.partial, sums) : sums;
-      launches.back().more = {Expr(std::int64_t{shares})};
+      if (shares > 1) {
+        const Expr sums = joined_sums(c, tiling);
+        g.partial = g.partial ? idx::max(g.partial, sums) : sums;
+      }
+      launches.back().symbols = g.symbols;
+      launches.back().symbols[sizes] = c.m() + Expr(std::int64_t{shares} << 32);
     } else if (shares > 1) {
       launches.push_back(finish_launch(g, s, c, most, finish));
       for (GpuChoice::Launch& l : launches) l.more = {Expr(std::int64_t{shares})};
     }
     candidates.push_back(std::move(choice.candidates[k]));
+    candidates.back().tiling = {tiling};
   }
   choice.candidates = std::move(candidates);
   g.choice = std::move(choice);
@@ -280,7 +299,7 @@ std::optional<GpuUnpackedTile> generate_gpu_unpacked_tile(const TileKernel& kern
   out.threads = Expr(n * k / 8);
   out.buffers = std::move(direct.buffers);
   out.symbols = std::move(direct.symbols);
-  for (const Expr& x : {c.batches(), c.m(), c.n(), c.k()}) out.symbols.push_back(x);
+  for (const Expr& x : {c.m(), c.batches(), c.n(), c.k()}) out.symbols.push_back(x);
   out.rows = c.m();
   out.unpacked = std::make_shared<Value>();
   out.unpacked->dtype = c.type;

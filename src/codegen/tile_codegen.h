@@ -12,8 +12,8 @@
 
 namespace sardonyx::codegen {
 
-/// Kernels NAME(buffers..., symbols..., i64 batches, i64 m, i64 n, i64 k), one workgroup per tile; see kernel_family.h.
-/// With split-K also the workspace, after the buffers, and `i64 shares` at the end.
+/// Kernels NAME(buffers..., symbols..., i64 m, i64 batches, i64 n, i64 k), one workgroup per tile; see kernel_family.h.
+/// With split-K also the workspace, after the buffers, and `i64 shares` at the end; in one launch in the upper half of m.
 struct GpuTileSource : GpuChoice {
   KernelSpec unpack;  ///< see GpuUnpackedTile; empty body: b has 16 bits or more
 };
@@ -27,7 +27,7 @@ GpuTileSource generate_gpu_tile(const TileKernel& kernel, std::string_view arch,
 
 /// A GEMM of many rows with quantised weights: `unpack` first dequantises them to `unpacked`.
 struct GpuUnpackedTile {
-  KernelSpec unpack;  ///< NAME(source's buffers but `unpacked`, T* unpacked, its symbols, batches, m, n, k)
+  KernelSpec unpack;  ///< NAME(source's buffers but `unpacked`, T* unpacked, its symbols, m, batches, n, k)
   Expr threads;       ///< of that launch
   std::vector<Value*> buffers;
   Exprs symbols;

@@ -175,15 +175,21 @@ SDX_FN void choose_tile(u32 id, u32 batches, u32 tiles_m, u32 tiles_n, u32& z, u
     tile_m = id;
     return;
   }
-  z = id / per_batch;
-  id %= per_batch;
+#if defined(__AMDGCN__)
+  z = 0;
+  if (batches > 1)  // GPUs divide by variables with a tenth of the instructions before the first loads
+#endif
+  {
+    z = id / per_batch;
+    id %= per_batch;
+  }
   const u32 group = id / (kGroup * tiles_n), first = group * kGroup;
   const u32 size = tiles_m - first < kGroup ? tiles_m - first : kGroup;
   const u32 in_group = id - group * kGroup * tiles_n;
 #if defined(__GFX9__)
   if (size == kGroup) {  // a division by a variable takes a fifth of the time until the first loads
-    tile_m = first + in_group % kGroup;
-    tile_n = in_group / kGroup;
+    tile_m = first + (in_group & (kGroup - 1));
+    tile_n = in_group >> 3;  // as a division, LLVM would merge it with that by `size`
     return;
   }
 #endif

@@ -158,7 +158,7 @@ class GpuBlock : public BlockLowering {
         l.kernel = kernels[x.kernel];
         l.buffers = b_.buffers(g.buffers);
         if (x.partial) l.buffers.push_back(c.partial);
-        l.symbols = g.symbols;
+        l.symbols = x.symbols.empty() ? g.symbols : x.symbols;
         l.symbols.insert(l.symbols.end(), x.more.begin(), x.more.end());
         l.work_items = x.work_items;
       }

@@ -19,7 +19,7 @@ struct GpuTiling {
   float finish = 0;         ///< split-K: time of the launch that adds the partial sums
   std::int32_t shares = 1;  ///< split-K: workgroups that divide the K of a tile; a second launch adds their sums
   /// Instead of a second launch the workgroups of a tile add their sums in pairs (kernels/gemm_join.h): this is how
-  /// many each has, of 4 bytes. 0: a second launch adds them.
+  /// many each has, of 4 bytes. 0: a second launch adds them. With one share, such a kernel computes whole tiles.
   std::int32_t joins = 0;
   /// The operands are loaded by TMA (kernels/gemm_tma.h). At most one workgroup per unit is launched, each computing
   /// several tiles, unless clusters of workgroups divide the K of a tile.

@@ -164,7 +164,7 @@ class Validator {
   static void tiling(const GpuTiling& x) {
     require(x.rows > 0 && x.cols > 0 && x.rows <= 4096 && x.cols <= 4096, "a tiling of impossible size");
     require(x.shares >= 1 && x.shares <= 64, "a tiling with an impossible split of K");
-    require(x.joins >= 0 && x.joins <= 4096 * 64 && (x.joins == 0 || x.shares > 1),
+    require(x.joins >= 0 && x.joins <= 4096 * 64 && (x.joins == 0 || !x.copies),
             "a tiling with an impossible number of sums");
     require(x.cluster >= 1 && x.cluster <= 8 && (x.cluster == 1 || x.copies), "a tiling with an impossible cluster");
     require(x.resident >= 0 && x.resident <= 32 && (x.resident == 0 || (!x.copies && x.shares == 1)),
@@ -181,7 +181,7 @@ class Validator {
     } else {
       const GpuTiling& t = c.tiling.front();
       tiling(t);
-      require(t.shares == 1 || s.partial >= 0, "a candidate without memory for its partial sums");
+      require((t.shares == 1 && t.joins == 0) || s.partial >= 0, "a candidate without memory for its partial sums");
       if (t.copies) copied(s, t, launches);
     }
     for (const LaunchStep& l : launches) {

@@ -1,6 +1,7 @@
 """Split-K in one launch on simulated CDNA GPUs (kernels/gemm_join.h): workgroups of a tile add their sums in pairs."""
 
 import itertools
+import re
 import sqlite3
 import threading
 
@@ -130,6 +131,23 @@ def test_results(chip, problem, database):
         else:  # one rounding of the largest output
             a, b = got.astype(np.float64), want.astype(np.float64)
             assert np.abs(a - b).max() <= 1e-3 * np.abs(b).max()
+
+
+def test_whole_tiles_take_the_same_kernel(tmp_path):
+    """Where a model's rows are not known, one kernel computes whole tiles for many rows, and parts of K for few."""
+    m, feed = product(16, 768, 3072)
+    for info in m.graph.input:
+        info.type.tensor_type.shape.dim[0].dim_param = "rows"
+    onnx.save(m, tmp_path / "m.onnx")
+    text = cli("inspect", tmp_path / "m.onnx", "--device", "sim:gfx942", "--cache-dir", "", "--kernels", "--source")
+    whole = set(re.findall(r"^gemm<(Tiling<[^>]*>)>\(p\)", text, re.M))
+    split = set(re.findall(r"gemm<(Tiling<[^>]*>)>\(q\)", text))
+    assert whole and split and not whole & split
+    device, host = sardonyx.compile(m, device="sim:gfx942", cache_dir=""), sardonyx.compile(m)
+    for rows in (16, 100, 600):
+        feed = {"x": half(rows, 3072), "s": half(rows, 768, seed=2)}
+        got, want = (s.run(feed)["o"].astype(np.float64) for s in (device, host))
+        assert np.abs(got - want).max() <= 1e-3 * np.abs(want).max()  # one rounding of the largest output
 
 
 @pytest.mark.parametrize("graphs", [False, True])

@@ -158,6 +158,12 @@ TEST(Validate, RefusesWhatIsWrong) {
   expect_invalid("number of threads", [&](Program& p) { tiling(p, 0).threads = 4096; });
   expect_invalid("several tilings", [&](Program& p) { tiles(p).choice.candidates[0].tiling.resize(2); });
   expect_invalid("memory for its partial sums", [&](Program& p) { tiles(p).partial = -1; });
+  expect_invalid("memory for its partial sums", [&](Program& p) {
+    ChoiceStep& c = tiles(p);
+    c.choice.candidates[1].tiling[0].shares = 1;
+    c.choice.candidates[1].tiling[0].joins = 1024;
+    c.partial = -1;
+  });
   expect_invalid("for all sizes", [&](Program& p) {
     tiling(p, 0).few_rows = true;
     tiles(p).choice.candidates.pop_back();
