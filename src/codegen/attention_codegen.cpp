@@ -236,8 +236,8 @@ class Generator : AttentionProblem {
     if (narrow && row_bias_) form(128, 1, false, logical_and(logical_not(few_), one_block), wide);
   }
   // With a bias of scores, two thread blocks of a multiprocessor lack registers and take 1.65 times as long as one with
-  // larger tiles (H200, heads of 64). So one is faster if all thread blocks take one round or three; if they are fewer
-  // than half of the multiprocessors, 64 rows each are.
+  // larger tiles (H200, heads of 64). So one per multiprocessor is faster if all thread blocks run in one round or in
+  // three. With fewer thread blocks than half of the multiprocessors, tiles of 64 rows are faster.
   static Expr prefers_one_block(const Expr& blocks, std::int64_t units) {
     const auto within = [&](std::int64_t low, std::int64_t high) {
       return logical_and(compare(Op::kGt, blocks, low), compare(Op::kLe, blocks, high));
@@ -247,7 +247,7 @@ class Generator : AttentionProblem {
 
   // CDNA: small tiles are faster where others would leave compute units without work. They read keys and values from
   // LDS for half as many rows, which CDNA 2's matrix units hide. Causal limits give workgroups different amounts of
-  // work, which more of them balance; with heads beyond 64 elements CDNA 4's LDS is too slow for that.
+  // work, which more workgroups balance; with heads beyond 64 elements CDNA 4's LDS is too slow for that.
   bool takes_small_tiles() const {
     return chip_.has(Feature::kUnifiedRegisters) && plain_ && size_of(type_) == 2 && rows_of_tile() > kSmallRows;
   }

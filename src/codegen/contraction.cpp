@@ -187,7 +187,7 @@ Contraction of_conv(const TileKernel& t, const ConvOp& op, Value& accumulator) {
 }
 
 // Whether each output of a convolution is a sum of so many 16-bit elements, in whole vectors, that matrix instructions
-// are faster even where they fill few of their columns (the last convolution of a decoder of images, with 3 channels).
+// are faster even if most of their columns are unused (the last convolution of a decoder of images, with 3 channels).
 bool long_sums(const ConvOp& c, const Value& x, const Value& w) {
   constexpr std::int64_t kLongSum = 128;  // terms: eight matrix instructions of K = 16
   constexpr std::int64_t kVector = 8;     // elements of a 16-byte load
@@ -211,8 +211,8 @@ bool multiplies_vectors(const MatMulOp& m) {
   return (is_const(m.vars[n - 1]->args[0], 1) || is_const(m.vars[n - 2]->args[0], 1)) && batch_of_pairs(m);
 }
 
-// Whether the matrices of a batch have pairs of their own, and the right ones are so small that most of a tile would be
-// empty. A sum of few terms that neighbouring threads read in packs runs at the speed of memory.
+// Whether this is a batched GEMM whose right matrices are so small that most of a tile would be empty. A loop kernel,
+// whose neighbouring threads load vectors and sum few terms, is bound by memory only.
 bool multiplies_small_matrices(const MatMulOp& m) {
   constexpr std::int64_t kSmall = 128;  // elements: 16 x 8. Products of attention are larger in one of the dims
   std::int64_t k = 0, columns = 0;

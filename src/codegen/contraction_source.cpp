@@ -15,8 +15,8 @@
 namespace sardonyx::codegen {
 namespace {
 
-// Maximum bytes that an epilogue reads for a result before it has the sum: per result, and per column. A thread has up
-// to 32 results at a time, mostly of the same eight columns.
+// Maximum bytes of epilogue operands that are loaded before the sum is complete: per result, and per column. A thread
+// has up to 32 results at a time, mostly of the same eight columns.
 constexpr std::size_t kMostRead = 4, kMostColumnsRead = 8;
 
 bool has_var(const Expr& e, const Expr& var) {
@@ -26,7 +26,7 @@ bool has_var(const Expr& e, const Expr& var) {
   return found;
 }
 
-// Whether eight columns from a multiple of eight on are neighbours in memory, as is what precedes and follows them.
+// Whether eight columns, from a multiple of eight on, are contiguous in memory at a multiple of eight elements.
 bool stores_octets(const Contraction& c) {
   std::int64_t columns = 0;
   if (c.pair || !is_const_int(c.n(), columns) || columns % 8 != 0) return false;

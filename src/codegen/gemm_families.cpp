@@ -29,14 +29,13 @@ struct AmdTile {
   Times ns;
 };
 
-// For matrix instructions of 16-bit and smaller types. Times in float16, of 9 GEMMs with 128 to 4096 rows and, on most
-// chips, a 3x3 convolution (`sardonyx
-// tune --timing`, all tilings): the chosen tilings are at most 3 % slower than the best on average. For int8 only the
-// ratios matter. Times of tiles of 224 rows follow from a few convolutions. Those of CDNA 3 were fitted again to 20
-// problems (150 times; ResNet-50's convolutions in a batch of 64, GEMMs with 128 to 4096 rows), without what a launch
-// adds: the chosen tilings are 2 % slower than the best of these on average. Tiles in flight to registers hide the
-// latency of memory within one workgroup, where there are few of them; one stage in LDS takes fewer registers, so that
-// a second workgroup runs instead.
+// For matrix instructions of 16-bit and smaller types. The times were fitted in float16 to 9 GEMMs of 128 to 4096 rows
+// and, on most chips, a 3x3 convolution, with every tiling (`sardonyx tune --timing`): on average the chosen tilings
+// are at most 3 % slower than the best. For int8 only the ratios matter. Times of tiles of 224 rows follow from a few
+// convolutions. Those of CDNA 3 were fitted again, without the time of a launch, to 150 times of 20 problems
+// (ResNet-50's convolutions in a batch of 64, GEMMs of 128 to 4096 rows): on average the chosen tilings are 2 % slower
+// than the best. Tiles in flight to registers hide the latency of memory within one workgroup, where there are few of
+// them; one stage in LDS takes fewer registers, so that a second workgroup runs instead.
 std::span<const AmdTile> amd_tiles(const Chip& chip) {
   static constexpr AmdTile kCdna2[] = {
       {32, 32, {1, 1, 4}, 256, 2, 2, {11900, 1.07f, 2100, 2.08f}},
@@ -164,8 +163,9 @@ class TileFamily : public ContractionFamily {
   }
 
  private:
-  // The times were fitted to problems whose tiles share rows in caches. Where one tile has all columns, and no window
-  // reads an element again, each workgroup waits for memory, which gives a unit its share if most units have work.
+  // The times were fitted to problems whose tiles share rows in caches. If one tile has all columns, and windows do not
+  // overlap, workgroups are bound by memory: each compute unit gets its share of the bandwidth, if most units have
+  // work.
   static Times with_memory(const ContractionProblem& p, const AmdTile& t) {
     Times ns = t.ns;
     const int units = driver_units(p.chip);

@@ -13,12 +13,12 @@ constexpr int kMostColumns = 16, kFewestColumns = 4, kBlockColumns = 16;
 
 constexpr std::int64_t kLeastBytes = 32 << 10;  // of b, of a workgroup
 
-// Of an element of b.
+// Bits of an element of b in memory.
 int bits_of(const ContractionProblem& p) { return p.quantized ? p.bits : 8 * static_cast<int>(size_of(p.type)); }
 
 bool has_mfma(const ContractionProblem& p) { return p.chip.layout() == MatrixLayout::kMfma; }
 
-// Whether kernels/gemv_mfma.h computes two to four rows, and pays.
+// Whether kernels/gemv_mfma.h supports a problem of two to four rows, and is faster.
 bool suits_blocks(const ContractionProblem& p) {
   return has_mfma(p) && p.quantized && p.bits == 4 && p.type == DType::kFloat16;
 }
@@ -39,8 +39,8 @@ class GemvWideFamily : public ContractionFamily {
   }
 
  private:
-  // The waves that divide K have at least one vector of each column, and a team of them as many columns as leaves
-  // enough workgroups: a workgroup reads a once.
+  // Each wave of a team, which divides K, has at least one vector of each column. A team has as many columns as leave
+  // enough workgroups, because every workgroup reads a.
   static void add(std::vector<KernelCandidate>& all, const ContractionProblem& p, int rows) {
     const bool blocks = rows > 1 && suits_blocks(p);
     // Blocks of the matrix instruction divide K among four lanes each.

@@ -15,9 +15,9 @@ Expr magnitude(const Expr& low, const Expr& high) {
   return idx::max(high, Expr(0) - low);
 }
 
-// `bound`, of a dividend, divided. A divisor of sizes alone counts: flattened indices are divided by extents and
-// multiplied by them again, and would otherwise be bounded by a product of both. Extents are not negative, and 0 only
-// if nothing runs.
+// The bound of a quotient whose dividend has this bound. A divisor of sizes alone counts: flattened indices are divided
+// by extents and multiplied by them again, and would otherwise be bounded by a product of both. Extents are not
+// negative, and 0 only if nothing runs.
 Expr quotient(const Expr& bound, const Expr& divisor) {
   if (is_const(divisor)) return idx::floordiv(bound, divisor);
   if (divisor->has_var || divisor->has_load) return bound;

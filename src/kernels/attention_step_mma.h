@@ -62,9 +62,9 @@ struct AttentionStepMma {
   static constexpr u32 kTile = kLayout.kTile, kChunks = kLayout.chunks(), kSlice = kElements / kCluster;
   static_assert(sizeof(T) == 2 && kDim % 16 == 0 && kGroup <= 8 && kElements % kCluster == 0);
   using Rows = detail::SharedRows<int(kChunks), false>;
-  // Of a wave: keys and values of a tile, later its sums and each head's sum of exponentials. There are two tiles
-  // (double buffering) where memory bandwidth is the limit; where latency is, in steps of 8 sequences with 512 tokens
-  // each, two tiles took 0.7 us longer than one.
+  // Memory of a wave: keys and values of a tile, later its sums and each head's sum of exponentials. There are two
+  // tiles (double buffering) where memory bandwidth is the limit; where latency is, in steps of 8 sequences with 512
+  // tokens each, two tiles took 0.7 us longer than one.
   static constexpr u32 kBuffers = kLayout.buffers(), kTileVectors = kLayout.tile_vectors(),
                        kWaveVectors = kLayout.warp_vectors();
   static_assert(kTileVectors == kTile * Rows::kPitch && kWaves == u32(kLayout.kWarps));
@@ -320,7 +320,7 @@ struct AttentionStepMma {
         query[s][e] = column < kGroup
                           ? *(detail::shared_ptr<u32>)(queries + column * kQueryPitch + s * 16 + e * 8 + pair * 2)
                           : 0;
-    // Lanes hold, of a result, heads 2 * pair and 2 * pair + 1; keys (or elements) `column` and `column` + 8.
+    // Of a result, a lane holds heads 2 * pair and 2 * pair + 1, and keys (or elements) `column` and `column` + 8.
     f32 sums[kDim / 16][4] = {}, top[2] = {-inf32(), -inf32()}, total[2] = {};
     const auto first_tile = tile;
     constexpr u32 kNext = kBuffers == 2 ? 2 * kTileVectors : 0;

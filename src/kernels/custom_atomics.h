@@ -84,7 +84,7 @@ SDX_FN float atomicExch(float* p, float x) {
 SDX_FN double atomicExch(double* p, double x) {
   return sdx::custom::atomic_update(p, [=](double) { return x; });
 }
-/// HIP's.
+/// HIP has these; CUDA does not.
 SDX_FN float atomicMin(float* p, float x) {
   return sdx::custom::atomic_update(p, [=](float y) { return x < y ? x : y; });
 }

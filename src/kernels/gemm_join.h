@@ -36,7 +36,7 @@ SDX_FN bool join_sums(const P& p, T (&sums)[TM][TN][Count], u32 tile, u32 share,
                       __attribute__((address_space(3))) u32* word) {
   static_assert(Count % 4 == 0);
   constexpr int kEach = Count / 4, kVectors = TM * TN * kEach;
-  // Sums of another share that are on their way must not cost the main loop registers.
+  // At most this many loads of another share's sums are in flight, so that the main loop keeps its registers.
   constexpr int kChunk = kVectors <= 16 ? kVectors : 8;
   static_assert(kVectors % kChunk == 0);
   using global = __attribute__((address_space(1))) vec16;

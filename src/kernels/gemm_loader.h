@@ -7,7 +7,7 @@ namespace gemm_detail {
 
 /// Position in LDS, in chunks of 16 bytes, of chunk `chunk` of row `row`. Rows have at least 4 chunks, swizzled so that
 /// eight rows read at the same chunk use each bank once; on CDNA, where Access::kAcross writes them, also eight rows
-/// that are 8 apart. Otherwise all tiles of a wave are read from one address and constant offsets.
+/// that are 8 apart. Except in that case, all tiles of a wave are read from one address and constant offsets.
 template <int Chunks, Access A>
 SDX_FN u32 place(u32 row, u32 chunk) {
   const u32 swizzle = Chunks >= 8 ? row & 7 : row / 2 & 3;
@@ -53,7 +53,7 @@ struct Loader {
   // load the last row again, to rows past the tile.
   static constexpr bool kPadded = !kAsyncCopies && kAccess == Access::kVector && Threads % Chunks == 0;
   static constexpr int kSpace = kPadded ? kRounds * Threads : Rows * Chunks;  // in LDS, in chunks
-  // The hardware masks.
+  // The range check of buffer loads masks what is outside.
   static constexpr bool kBuffer = IsA && P::kBufferA;
   // Loaded registers must not be used before finish(): even a mask would wait for memory before the matrix instructions
   // of the step.

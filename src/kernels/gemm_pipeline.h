@@ -20,7 +20,8 @@ template <int Level>
 SDX_FN void raise_priority() {}
 #endif
 
-/// The values are in registers here. Otherwise the compiler clears sums right before the loop that adds to them.
+/// Forces the values into registers here: the compiler would otherwise clear the sums right before the loop that adds
+/// to them.
 template <class T, int TM, int TN, int Count>
 SDX_FN void fix_registers(T (&sums)[TM][TN][Count]) {
 #if defined(__GFX9__)
@@ -52,7 +53,7 @@ struct Sizes {
   static_assert(kRun == 0 || B::kSpace / kChunks % (4 * kRun) == 0);
   static constexpr int kPart = kTilesN < 4 ? kTilesN : 4;
   static constexpr int kStore = Tile::kWavesM * Tile::kWavesN * Tile::kWavesK * 16 * (kPart * 16 + 4) / 4;
-  // Where registers hold a wave's operands of a whole tile, beside its sums.
+  // Whether a wave's registers can hold its operands of a whole tile, besides its sums.
   static constexpr int kOperandRegisters = (kTilesM * M::kVectorsA + kTilesN * M::kVectorsB) * 4 * kOwnSteps;
   static constexpr bool kReadFirst = M::kFamily == MatrixFamily::kMfma && kOperandRegisters <= 128;
   template <Access A>

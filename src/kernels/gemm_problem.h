@@ -47,8 +47,8 @@ struct Problem {
   static constexpr bool kMaskedA = true, kMaskedB = true, kLinearA = false, kLinearB = false;
   /// For quantised b: its bytes along K are contiguous.
   static constexpr bool kLinearPacked = false;
-  /// For kVector: elements along K from each multiple of so many on have consecutive addresses, and a() or b() sets
-  /// `inside` for all of them alike (the channels of a convolution's tap). 0: unknown.
+  /// For kVector: each aligned run of so many elements along K is contiguous in memory, and a() or b() sets `inside`
+  /// for all of it alike (the channels of a convolution's tap). 0: unknown.
   static constexpr u32 kRunA = 0, kRunB = 0;
   /// Of each vector of a, memory has the first 12 bytes, aligned to 4. The last 4 are 0.
   static constexpr bool kShortA = false;

@@ -127,9 +127,9 @@ SDX_FN void store_parts(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 ro
 template <class P, int TM, int TN, int Slots, int Shares, class Sums>
 SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row, u32 col, u32 slot, u32 share) {
 #if defined(__GFX9__)
-  // Loads and stores have one counter there. After a store that may have been skipped, the compiler no longer knows how
-  // many are in flight, and waits for all of them where it needs an operand of the epilogue.
-  // Products of float32 take so long that a second copy of the epilogue is not worth its time to compile.
+  // On GFX9 loads and stores share one counter (vmcnt). After a store that may have been skipped, the compiler no
+  // longer knows how many are in flight, and waits for all of them where it needs an operand of the epilogue. Products
+  // of float32 take so long that a second copy of the epilogue is not worth its time to compile.
   constexpr bool kTwice = sizeof(typename P::T) <= 2 && !__is_same(typename ReadOf<P>::Type, NothingRead);
   if constexpr (kTwice)
     if (row + TM * 16 <= p.m && col + TN * 16 <= p.n) {

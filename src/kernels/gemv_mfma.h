@@ -35,7 +35,7 @@ SDX_FN void gemv_mfma(const P& p) {
   constexpr int kHeld = P::kRowHeight ? kRowBytes / 16 : int(kRows * kVectors);
   static SDX_SHARED vec16 lds[kSumVectors > kHeld ? kSumVectors : kHeld];
   if constexpr (P::kRowHeight != 0) make_rows<P::kBits == 4>(p, (shared_vec*)lds, z, row0, height);
-  // Four rows and two blocks, which are read at a time, use all banks.
+  // A read covers four rows and two blocks, which use all banks.
   const auto place = [&](u32 r, u32 vector) {
     return r * kVectors + (vector ^ (kGroups == 4 ? r : (r & 1) | (r & 2) << 1));
   };

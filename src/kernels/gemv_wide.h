@@ -33,8 +33,8 @@ SDX_FN void add_row_lanes(f32 (&x)[Columns], u32 lane) {
   }
 }
 
-/// Adds up the sums of the rows of 16 lanes and of the Shares waves of each team, and passes them to P. Of a row's
-/// lane, sums[r][i] is that of row r and column 4 i + lane % 4. `parts`: LDS for one sum of each row of lanes.
+/// Adds up the sums of the rows of 16 lanes and of the Shares waves of each team, and passes them to P. sums[r][i] of a
+/// lane belongs to row r of a and column 4 i + lane % 4. `parts`: LDS for one sum of each row of lanes.
 template <int Shares, int Columns, class P, int Rows, int Held>
 SDX_FN void add_up_rows(const P& p, gemm_detail::shared_f32* parts, const f32 (&sums)[Rows][Held], u32 z, u32 row0,
                         u32 height, u32 first_col) {
@@ -84,7 +84,7 @@ SDX_FN void add_up_lanes(const P& p, gemm_detail::shared_f32* parts, f32 (&sums)
   add_up_rows<Shares, Columns>(p, parts, sums, z, row0, height, first_col);
 }
 
-/// Elements 4 j to 4 j + 3 of eight of `Bits` bits, of bytes in q0 and, if they have 8 bits, q1; as floats.
+/// Elements 4 j to 4 j + 3, as floats, of the eight elements of `Bits` bits in q0 and, with 8 bits, q1.
 template <int Bits, bool Signed>
 SDX_FN void eight_floats(u32 q0, u32 q1, f32 (&x)[8]) {
   if constexpr (Bits == 8 && Signed) {
@@ -100,7 +100,7 @@ SDX_FN void eight_floats(u32 q0, u32 q1, f32 (&x)[8]) {
   }
 }
 
-/// P whose elements are not compared with K, for vectors inside of it.
+/// P without the check whether elements lie within K, for vectors that do.
 template <class P>
 SDX_FN P without_end(P p) {
   p.k = ~u32(0);
@@ -127,7 +127,7 @@ SDX_FN vec16 load_a(const P& p, u32 z, u32 row, u32 k) {
   }
   return inside ? x : vec16{};
 }
-/// The same of b, which is not quantised.
+/// The same for b, if it is not quantised.
 template <class P>
 SDX_FN vec16 load_b(const P& p, u32 z, u32 col, u32 k) {
   using T = typename P::T;
@@ -202,7 +202,7 @@ SDX_FN void gemv_wide(const P& p) {
   static SDX_SHARED vec16 lds[kSumVectors > kMadeVectors ? kSumVectors : kMadeVectors];
   if constexpr (P::kRowHeight != 0) make_rows<kOrdered>(p, (shared_vec*)lds, z, row0, height);
 
-  // Columns past n repeat others. Of multiples of eight, whole groups are past it.
+  // Columns past n repeat others. If n is a multiple of eight, whole groups do.
   const auto column = [&](u32 c) {
     constexpr u32 kGroup = P::kFullColumns ? (Columns < 8 ? Columns : 8) : 1;
     const u32 group = col0 + c / kGroup * kGroup;
@@ -276,7 +276,8 @@ SDX_FN void gemv_wide(const P& p) {
         for (int r = 0; r < Rows; ++r) sums[r][c] = detail::dot16<T>(x[r][0], y, sums[r][c]);
       }
     } else {
-      // Of bfloat16, integers and operands are converted to float32, and zero points multiply the operands' sum.
+      // With bfloat16, weights and operands are converted to float32, and the zero point multiplies the sum of the
+      // operands.
       constexpr bool kFloats = !is_same<T, f16>;
       f32 floats[kFloats ? Rows : 1][kGroups][8], total[Rows] = {};
       if constexpr (kFloats)

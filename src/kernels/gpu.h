@@ -92,9 +92,9 @@ SDX_FN void start_next_launch_if_small() {
 SDX_FN u32 first_thread() { return block_id() * kThreads + thread_id(); }
 SDX_FN u32 all_threads() { return block_count() * kThreads; }
 
-/// The same as the step of a loop over `Items` items, of workgroups or of threads, for which as many are launched if
-/// they are at most 2^20 workgroups (runtime/gpu_steps.cpp). On AMD the step then is the number of items, so that the
-/// loop is executed once: the size of the grid would be read from memory.
+/// The step of a loop over `Items` items, for workgroups or threads. Up to 2^20 workgroups, one workgroup (thread) per
+/// item is launched (runtime/gpu_steps.cpp), so the loop body runs once; on AMD the step is then a constant, because
+/// the size of the grid would be read from memory.
 template <u64 Items>
 SDX_FN u32 block_step() {
 #if defined(__AMDGCN__)

@@ -9,9 +9,8 @@
 //   kSigned, kFloatZeros                      8-bit elements are signed; zero points may have fractions
 //   const u8* b_packed(z, col, k)             address of the 16 bytes of kRun elements from k, a multiple of kRun
 //   void b_block(z, col, k, f32& scale, f32& zero)   of all of these elements: b = (element - zero) * scale
-//   kRowHeight                                if not 0: each workgroup first computes this many rows of a into LDS,
-//   from
-//                                             a sum over the row (a fused norm)
+//   kRowHeight                                if not 0: each workgroup first computes this many rows of a (a fused
+//                                             norm) into LDS
 //   f32 row_part(z, row, k)                   what eight elements from k on contribute to a row's sum
 //   void row_elements(z, row, k, f32 sum, T* x)   eight elements of the row
 #pragma once
