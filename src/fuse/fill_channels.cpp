@@ -83,9 +83,9 @@ class Filler {
     n.inputs[1] = weights;
   }
 
-  // Where memory has the 12 bytes of s pixels one after the other, and windows begin at a multiple of s pixels if the
-  // kernel gets taps of zeros before its first, the image is only viewed as one of wide pixels, and just the weights
-  // are filled. Returns whether that is so.
+  // If s pixels are 12 contiguous bytes, and windows begin at multiples of s pixels (with taps of zeros before the
+  // kernel's first), the image is viewed as one of wide pixels without a copy, and only the weights are filled. Returns
+  // whether that is possible.
   bool folds_in_place(Node& n, ConvOp& c, std::int64_t channels, std::int64_t taps) {
     constexpr std::int64_t kBytes = 12;  // what kernels load of a vector of 16 (kShortA in kernels/gemm_problem.h)
     Value *x = n.inputs[0], *w = n.inputs[1];
@@ -129,7 +129,7 @@ class Filler {
     return true;
   }
 
-  // Whether the elements of a pixel follow one another in memory: what is read is row-major, the channels its last dim.
+  // Whether the channels of a pixel are contiguous in memory: the tensor that is read is row-major, with channels last.
   static bool has_channels_last(const Value& x) {
     const auto* l = x.producer ? x.producer->as<LoopOp>() : nullptr;
     if (!l || l->body->op != Op::kLoad || l->body->value->dtype != x.dtype || l->vars.size() != l->body->args.size())

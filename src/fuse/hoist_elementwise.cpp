@@ -17,8 +17,8 @@ bool is_window(const Value* v) {
   return l && v->rank() >= 3 && reduces_windows(l->body);
 }
 
-// The loop's variables in terms of `own`, at whose position its load of v with these indices is: each variable is an
-// index, or the linear form of several in a row. Empty if an index is anything else.
+// Inverts the indices `at` of the loop's load of v: the loop's variables such that it loads v[own]. Each variable must
+// be an index, or several consecutive indices flattened. Otherwise empty.
 std::optional<Substitution> inverse(const LoopOp& l, const Value& v, const Exprs& at, const Exprs& own) {
   Substitution to;
   for (const Expr& var : l.vars) {

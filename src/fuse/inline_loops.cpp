@@ -164,9 +164,9 @@ class Inliner {
     return v == x->value ? x : load(v, x->dtype, i);
   }
 
-  // The index into `source` of the element `index` of its view v. What is loaded has an index within v's shape, but
-  // that may only follow from a condition around the load (of a window that reaches outside of an image), so that
-  // quotients stay that a variable of the dim's extent in place of the index does not have.
+  // The index into `source` of the element `index` of its view v. The index lies within v's shape, but that may follow
+  // only from a condition around the load (a window that reaches outside of an image), so divisions remain that cannot
+  // be simplified. They can be for a variable of the dim's extent, which stands in for the index here.
   static Exprs viewed_index(const Exprs& index, const Value& v, const Value& source) {
     Exprs direct = idx::delinearize(idx::linearize(index, v.shape), source.shape);
     if (quotients(direct) == 0) return direct;

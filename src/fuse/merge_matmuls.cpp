@@ -35,7 +35,7 @@ struct Branch {
   Node* result() const { return !loops.empty() ? loops.back().node : add ? add : matmul; }
 };
 
-// What stands for operands of column loops: equal loops of several branches become equal expressions.
+// Placeholders for the operands of column loops, so that equal loops of several branches become equal expressions.
 class Tokens {
  public:
   Expr element(DType type) { return of(0, type); }

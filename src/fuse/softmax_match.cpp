@@ -134,8 +134,8 @@ bool mask_added(Scores& s, const Expr& added) {
   return true;
 }
 
-// Whether v may be scores where x is: with all their dims (windows are divided from the batch for their masks), or
-// fewer of extent 1.
+// Whether v has as many elements as the scores x, possibly with other dims of extent 1, or as many dims (a mask that is
+// broadcast, or divided into windows).
 bool as_large(const Value& v, const Value& x) {
   return v.rank() == x.rank() || idx::provably_equal(v.elements(), x.elements());
 }

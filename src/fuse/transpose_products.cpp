@@ -10,7 +10,7 @@ namespace sardonyx {
 namespace {
 
 constexpr std::int64_t kVector = 8;  // 16-bit elements of a 16-byte load
-// Of the exchanged GEMM: it no longer has the rows of all batches in one, so that each batch needs a tile's rows.
+// Minimum size of the exchanged GEMM. Batches are no longer merged into its rows, so each needs the rows of a tile.
 constexpr std::int64_t kLeastRows = 48, kLeastColumns = 64;
 
 /// How the readers of a value index its last two dims.

@@ -7,19 +7,30 @@ choose the same experts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..errors import InvalidModelError
-from .shard_weights import Ranges, blocks_taken, share, share_unit, take, zero_points_taken
+from .shard_weights import Ranges, WeightFiles, blocks_taken, share, share_unit, take, zero_points_taken
 from .weights import Array
-
-if TYPE_CHECKING:
-    from .shard_graph import Divider
 
 KINDS = ("MoE", "QMoE")
 
 
-def divide_experts(d: Divider, node: Any) -> bool:
+class Graph(Protocol):
+    """The graph of a device, whose rank is one of `size`."""
+
+    rank: int
+    size: int
+    files: WeightFiles
+
+    def attributes(self, node: Any) -> dict[str, Any]: ...
+
+    def add(self, name: str, array: Array) -> str:
+        """A new initializer, called after an old one."""
+        ...
+
+
+def divide_experts(d: Graph, node: Any) -> bool:
     """Gives the node its device's part. False if it stays whole: few inner columns, weights that are computed, or a form that
     the library refuses anyway (with its own words)."""
     experts = _Quantized(d, node) if node.op_type == "QMoE" else _Dense(d, node)
@@ -31,7 +42,7 @@ class _Dense:
 
     first, step = 2, 2  # where fc1's inputs begin; how far it is to the next one's
 
-    def __init__(self, d: Divider, node: Any):
+    def __init__(self, d: Graph, node: Any):
         self.d, self.node, self.a = d, node, d.attributes(node)
         self.inputs = [*node.input, *[""] * (18 - len(node.input))]
 

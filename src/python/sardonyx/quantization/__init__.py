@@ -1,6 +1,7 @@
 """Quantising models, and measuring the error of a precision."""
 
-from .agreement import Evaluation, evaluate
+from .agreement import evaluate
+from .evaluation import Evaluation
 from .measures import TextAgreement, ValueAgreement
 from .quantizer import quantize
 from .settings import LayerReport, MixedReport, Quantized, QuantizeReport, Tradeoff

@@ -15,7 +15,7 @@ from ..llm.genai_folder import read_folder
 from ..model import TensorInfo
 from .mixed import Text
 from .onnx_model import OnnxModel
-from .quantizer import quantize_model
+from .quantize_onnx import quantize_model
 from .samples import Data
 from .settings import OnStep, Quantized, Settings
 from .text_agreement import decoder_inputs, windows

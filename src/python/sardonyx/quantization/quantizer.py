@@ -12,17 +12,15 @@ import numpy as np
 from ..errors import InvalidArgumentError
 from ..model import TensorInfo
 from . import weight_only
-from .agreement import is_language_model
 from .budget import Metric
-from .calibration import write_table
-from .job import Job
-from .mixed import Mixed, Text
+from .evaluation import is_language_model
 from .onnx_model import OnnxModel
+from .quantize_onnx import quantize_model
 from .ranges import METHODS
 from .samples import Data, Samples
-from .settings import BLOCKED, CACHES, TARGETS, Feed, LayerReport, OnStep, Quantized, QuantizeReport, Settings
+from .settings import BLOCKED, TARGETS, Feed, LayerReport, OnStep, Quantized, QuantizeReport, Settings
 
-__all__ = ["LayerReport", "QuantizeReport", "Quantized", "quantize", "quantize_model"]
+__all__ = ["LayerReport", "QuantizeReport", "Quantized", "quantize"]
 
 Array = np.ndarray[Any, Any]
 
@@ -121,30 +119,3 @@ def quantize(
             return Samples(source, inputs, samples)
 
     return quantize_model(OnnxModel(model), feed, output, settings, run, step)
-
-
-def quantize_model(
-    model: OnnxModel,
-    feed: Feed | None,
-    output: str | os.PathLike[str] | None,
-    settings: Settings,
-    options: Mapping[str, Any],
-    step: OnStep,
-    text: Text | None = None,
-) -> Quantized:
-    """quantize() of one ONNX model. text: what "mixed" needs to know of a language model."""
-    job = Job(model, feed, settings, options, step)
-    if settings.to == "table":
-        report = job.table()
-        if output is not None:
-            write_table(output, report.ranges)
-        return Quantized(None, report)
-    if settings.to in CACHES:
-        report = job.cache()
-    elif settings.to == "mixed":
-        report = Mixed(job, text).run()
-    else:
-        report = job.blocked() if settings.to in BLOCKED else job.products()
-    if output is not None:
-        model.save(output)
-    return Quantized(model.proto, report)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import FileError, InvalidArgumentError, UnsupportedError
-from .agreement import Evaluation
+from .evaluation import Evaluation
 from .measures import HALF_MOST, ValueAgreement
 from .settings import CACHES, MixedReport, QuantizeReport
 

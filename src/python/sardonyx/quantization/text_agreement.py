@@ -14,7 +14,7 @@ from ..errors import FileError, InvalidArgumentError
 from ..llm.genai_folder import GenaiFolder, read_folder
 from ..llm.packages import needed
 from ..model import TensorInfo
-from .agreement import Evaluation, OnSample, describe
+from .evaluation import Evaluation, OnSample, describe
 from .measures import Measure, TextMeasure
 from .samples import Data, script_samples
 

@@ -6,16 +6,14 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import Error
 from ..model import Model
 from .limits import HttpError, Limits, http_error
-
-if TYPE_CHECKING:
-    from .metrics import Metrics
+from .metrics import Metrics
 
 Array = np.ndarray[Any, Any]
 

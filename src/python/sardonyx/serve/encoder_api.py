@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import uuid
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import APIRouter
@@ -15,16 +14,11 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from ..errors import Error
-from ..llm.encoder import TextEncoder, most_rows
-from .batcher import PlainService, _Job
+from .encoder_service import EncoderService
 from .limits import HttpError, Limits, http_error
+from .openai_api import checked, json_body
 from .openai_types import Text, _Body
-
-if TYPE_CHECKING:
-    from .metrics import Metrics
-    from .state import ServerState
-
-Array = np.ndarray[Any, Any]
+from .state import ServerState
 
 
 class Embeddings(_Body):
@@ -53,38 +47,6 @@ class Rerank(_Body):
     truncate: bool = False  # Sardonyx's own
 
 
-class EncoderService(PlainService):
-    """An encoder under its name. Texts of several requests run together if their rows have the same size."""
-
-    def __init__(self, name: str, encoder: TextEncoder, limits: Limits, metrics: Metrics):
-        super().__init__(name, encoder.model, limits, metrics)
-        self.encoder = encoder
-
-    def _most_rows(self, job: _Job) -> int:
-        width = job.inputs["input_ids"].shape[1]
-        return min(self._limits.batch, most_rows(width))
-
-    async def run(self, texts: Sequence[Any], *, truncate: bool, dimensions: int = 0) -> tuple[Array, int]:
-        """Embeddings or scores, and the number of tokens. Raises HttpError."""
-        encoder = self.encoder
-        try:
-            rows = await asyncio.to_thread(encoder.encode, texts, truncate=truncate)
-        except Error as error:
-            raise http_error(error) from None
-        groups = encoder.groups([len(tokens) for tokens, _ in rows], max(1, self._limits.batch))
-        jobs = [self.infer(encoder.inputs([rows[k] for k in places])) for places in groups]
-        outputs = await asyncio.gather(*jobs, return_exceptions=True)
-        parts = []
-        for found in outputs:
-            if isinstance(found, BaseException):
-                raise found
-            parts.append(encoder.results(found, dimensions))
-        result = np.empty((len(rows), *parts[0].shape[1:]), np.float32)
-        for places, part in zip(groups, parts):
-            result[places] = part
-        return result, sum(len(tokens) for tokens, _ in rows)
-
-
 def _texts(given: Any, limits: Limits) -> list[Any]:
     """Each one text or list of tokens."""
     if isinstance(given, str) or (given and isinstance(given[0], int)):
@@ -98,8 +60,6 @@ def _texts(given: Any, limits: Limits) -> list[Any]:
 
 def encoder_routes(state: ServerState) -> APIRouter:
     """POST /v1/embeddings and /v1/rerank."""
-    from .openai_api import checked, json_body
-
     router = APIRouter(prefix="/v1")
 
     def service(name: str, pairs: bool) -> EncoderService:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from ..llm import Request
-
-if TYPE_CHECKING:
-    from .state import ServerState
+from ..llm import Engine, Request
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
@@ -19,8 +16,8 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 class _Engines:
     """Reads the engines' statistics when metrics are asked for."""
 
-    def __init__(self, state: ServerState):
-        self._state = state
+    def __init__(self, engines: Mapping[str, Engine]):
+        self._engines = engines
 
     def collect(self) -> Iterator[Any]:
         gauges = {
@@ -39,7 +36,7 @@ class _Engines:
             "right_guesses": ("sardonyx_right_guesses", "Guessed tokens that were right"),
             "preemptions": ("sardonyx_preemptions", "Times that a request lost its pages"),
         }
-        found = {name: e.statistics() for name, e in self._state.engines.items()}
+        found = {name: e.statistics() for name, e in self._engines.items()}
         for field, (name, text) in gauges.items():
             family = GaugeMetricFamily(name, text, labels=["model"])
             for model, statistics in found.items():
@@ -55,7 +52,7 @@ class _Engines:
 class Metrics:
     """Of one server, in a registry of its own."""
 
-    def __init__(self, state: ServerState):
+    def __init__(self, engines: Mapping[str, Engine]):
         self.registry = CollectorRegistry()
         own = {"registry": self.registry}
         self.http = Counter("sardonyx_http_requests", "Answers by status", ["path", "status"], **own)
@@ -73,7 +70,7 @@ class Metrics:
         self.finished = Counter("sardonyx_requests_ended", "Requests by how they ended", ["model", "finished"], **own)
         self.inferences = Counter("sardonyx_inferences", "Requests to other models", ["model"], **own)
         self.batches = Counter("sardonyx_batches", "Runs of other models", ["model"], **own)
-        self.registry.register(_Engines(state))
+        self.registry.register(_Engines(engines))
 
     def ended(self, model: str, request: Request) -> None:
         """Counts a request of an engine, which may just be ending."""

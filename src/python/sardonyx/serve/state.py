@@ -18,7 +18,7 @@ from ..llm import Engine, TextEncoder
 from ..llm.constraints import Constraints
 from ..model import Model
 from .batcher import PlainService
-from .encoder_api import EncoderService
+from .encoder_service import EncoderService
 from .limits import HttpError, Limits
 from .metrics import Metrics
 
@@ -67,7 +67,7 @@ class ServerState:
                     raise InvalidArgumentError(f"an adapter is named '{name}' as another model is")
                 self.languages[name] = LanguageService(name, base.engine, base)
         self.engines = dict(engines)
-        self.metrics = Metrics(self)
+        self.metrics = Metrics(self.engines)
         self.plain = {name: PlainService(name, m, limits, self.metrics) for name, m in models.items()}
         self.encoders = {name: EncoderService(name, e, limits, self.metrics) for name, e in encoders.items()}
         self.started = int(time.time())
