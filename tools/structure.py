@@ -2,17 +2,19 @@
 
 src/components.txt lists the components and which of them each may include. A file has at most 500 lines. A function has at most 100,
 in src/kernels 150, because a kernel's phases share registers and shared memory and are hard to pass between functions. Names of chips
-are compared in src/target only, and only the components between the table and the drivers ask whose chip it is.
+are compared in src/target only, and only the components between the table and the drivers ask whose chip it is. Modules of the Python
+package do not import each other in a circle.
 """
 
 from __future__ import annotations
 
 import ast
+import graphlib
 import json
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,6 +97,38 @@ def include_problems(source: Path) -> list[str]:
         for use in sorted((set(uses) & components.keys()) - used[name]):
             problems.append(f"components.txt: {name} includes nothing of {use}; remove it from the line")
     return problems
+
+
+def _imported_modules(name: str, tree: ast.AST, modules: Collection[str]) -> Iterator[str]:
+    """The modules of `modules` that module `name` (a.b.c) imports anywhere, also for types only or within functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            package = name.split(".")[: -node.level] if node.level else []
+            base = ".".join([*package, *([node.module] if node.module else [])])
+            found = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        yield from (m for m in found if m in modules)
+
+
+def import_circles(package: Path) -> list[str]:
+    """A circle of imports below the folder of a Python package, if there is one. An __init__.py only hands names on, so it does not
+    count."""
+    files = {
+        ".".join(p.relative_to(package.parent).with_suffix("").parts): p
+        for p in sorted(package.rglob("*.py"))
+        if p.name != "__init__.py"
+    }
+    imports = {
+        m: set(_imported_modules(m, ast.parse(p.read_text(encoding="utf-8"), str(p)), files)) for m, p in files.items()
+    }
+    try:
+        graphlib.TopologicalSorter(imports).prepare()
+    except graphlib.CycleError as error:
+        return [f"{package.name}: modules import each other in a circle: {' <- '.join(error.args[1])}"]
+    return []
 
 
 def file_problems(root: Path, names: Iterable[str]) -> list[str]:
@@ -189,4 +223,5 @@ def problems(root: Path, names: list[str]) -> list[str]:
         *chip_name_problems(root, names),
         *maker_problems(root, names),
         *documented_problems(root),
+        *import_circles(root / "src" / "python" / "sardonyx"),
     ]

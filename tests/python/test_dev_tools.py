@@ -169,3 +169,16 @@ def test_components_are_documented(tmp_path):
     (tmp_path / "docs/architecture.md").write_text("```\nsrc/\n  low/   first\n  old/   gone\n```\n")
     found = structure.documented_problems(tmp_path)
     assert [p.split(": ")[1].split()[0] for p in found] == ["high", "old"]
+
+
+def test_circles_of_python_modules_are_reported(tmp_path):
+    package = tmp_path / "p"
+    (package / "q").mkdir(parents=True)
+    (package / "__init__.py").write_text("from .a import f\nfrom .q.b import g\n")
+    (package / "a.py").write_text("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .q.b import g\n")
+    (package / "q" / "b.py").write_text("from .. import c\n")
+    (package / "c.py").write_text("import os\n")
+    assert structure.import_circles(package) == []
+    (package / "c.py").write_text("def f():\n    from .a import x\n")
+    (problem,) = structure.import_circles(package)
+    assert "circle" in problem and all(m in problem for m in ("p.a", "p.q.b", "p.c"))
