@@ -31,7 +31,7 @@ struct Windows {
     if (plain || d.dilation[1] != 1 || kernels.large_group > kernels.group) return;
     depth = quotient_up(run, kernels.group) * kernels.group;
     copied = !inside || !kernels.bytes || depth != run;
-    // Of single pixels at a distance, few are read.
+    // With a 1 x 1 filter and a stride, most pixels are never read, so only those that are get copied.
     in_place = !copied || d.kernel[0] * d.kernel[1] > 1;
     if (!in_place) depth = run;
   }

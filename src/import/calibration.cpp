@@ -143,7 +143,7 @@ class Parser {
   std::string_view string(std::size_t at) {
     const std::size_t size = word(at);
     if (size > text_.size() - at - 4) bad("it ends early");
-    // Strings that lie upon each other would make much of a small file.
+    // Overlapping strings would let a small file fill much memory.
     copied_ += size;
     if (copied_ > text_.size()) bad("its strings are larger than the file");
     return text_.substr(at + 4, size);

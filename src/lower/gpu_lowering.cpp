@@ -45,8 +45,8 @@ class GpuBlock : public BlockLowering {
   }
 
  private:
-  /// Of GEMMs that compute their left operand's rows themselves if there are few rows, and of the steps that compute
-  /// these rows otherwise.
+  /// For a GEMM that computes the rows of its left operand itself if there are few, and for the step that computes them
+  /// otherwise.
   struct RowTile {
     std::optional<codegen::GpuRowTile> tile;  ///< empty for a step that computes the rows
     Expr few;                                 ///< bool: the GEMMs compute them

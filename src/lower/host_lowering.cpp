@@ -35,7 +35,7 @@ class HostBlock : public BlockLowering {
     return l;
   }
 
-  // All but the buffers.
+  // The launch, without its buffers.
   LaunchStep launch(const codegen::LoopSource& s) {
     LaunchStep l;
     l.kernel = b_.kernel(s.kernel);

@@ -128,7 +128,7 @@ SARDONYX_MIGRAPHX migraphx_status sardonyx_migraphx_instruction_operation(migrap
   return guarded(__func__, [&] { give(out, "out", instruction(i).op); });
 }
 
-/// Of a tuple: a shape of tuple_type.
+/// The shape of the result; of several results, a shape of tuple_type.
 SARDONYX_MIGRAPHX migraphx_status sardonyx_migraphx_instruction_shape(migraphx_shape** out,
                                                                       const migraphx_instruction* i) {
   return guarded(__func__, [&] {

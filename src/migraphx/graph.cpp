@@ -26,7 +26,7 @@ constexpr int kMaxDepth = 64;  // of modules in modules: reading them recurses
 
 bool is_undefined(const Instruction& i) { return i.op.name == "undefined"; }
 
-/// Appends what the instruction is in ONNX.
+/// Appends the ONNX nodes and constants of the instruction.
 void append(const Instruction& i, model::Graph& graph) {
   graph.initializers.insert(graph.initializers.end(), i.constants.begin(), i.constants.end());
   graph.nodes.insert(graph.nodes.end(), i.nodes.begin(), i.nodes.end());

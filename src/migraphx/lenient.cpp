@@ -29,7 +29,7 @@ bool is_byte_float(DType t) { return is_float(t) && size_of(t) == 1; }
 class Mender {
  public:
   explicit Mender(model::Graph& graph) : graph_(graph) {}
-  /// Of a graph inside another, whose values it may use.
+  /// For a graph nested in another, whose values it may use.
   Mender(model::Graph& graph, const Mender& outer)
       : graph_(graph), types_(outer.types_), dims_(outer.dims_), count_(outer.count_) {}
 
@@ -219,7 +219,7 @@ class Mender {
     if (n.op_type == "MultiHeadAttention" && rank(1) == 5 && rank(2) == 1) n.inputs.insert(n.inputs.begin() + 2, "");
     if (n.op_type == "MultiHeadAttention" && rank(3) == 2 && type_of(n.inputs[3]) != DType::kInt32)
       n.inputs[3] = reshape(n, n.inputs[3], {-1});
-    // Axes in place of the value, which these modes have not.
+    // Axes in place of the value, which these modes do not have.
     if (n.op_type == "Pad" && n.inputs.size() == 3 && n.get_string("mode", "constant") != "constant" &&
         (type_of(n.inputs[2]) == DType::kInt32 || type_of(n.inputs[2]) == DType::kInt64) &&
         type_of(n.inputs[0]) != type_of(n.inputs[2]))
@@ -302,7 +302,8 @@ class Mender {
     return next;
   }
 
-  /// In place of the mean that a root-mean-square normalisation has not, MIGraphX gives the mean of the squares.
+  /// MIGraphX returns the mean of the squares where other normalisations return the mean, which RMS norm does not
+  /// compute.
   void mean_of_squares(Node& n, std::vector<Node>& after) {
     if (n.op_type != "SkipSimplifiedLayerNormalization" || n.outputs.size() < 2 || n.outputs[1].empty()) return;
     n.outputs.resize(4);

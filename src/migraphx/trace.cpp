@@ -22,7 +22,7 @@ struct Step {
   std::string name, value;
 };
 
-/// Of a graph that the program built: its instructions.
+/// The steps of a graph that the program built: its instructions.
 std::vector<Step> steps_of(const Module& main) {
   std::vector<Step> all;
   for (std::size_t k = 0; k < main.instructions().size(); ++k) {
@@ -41,7 +41,7 @@ model::Model with_all_results(model::Model m, const Module& main) {
   return m;
 }
 
-/// Of a model: its nodes, after its inputs and constants.
+/// The steps of a model: its nodes, after its inputs and constants.
 std::vector<Step> steps_of(const model::Graph& graph) {
   std::vector<Step> all;
   std::size_t at = graph.inputs.size() + graph.initializers.size();

@@ -322,7 +322,7 @@ ProviderOptions read_provider_options(const std::map<std::string, std::string>& 
   for (const int order : {0, 1, 2})
     for (const auto& [name, given] : request.given())
       if (order_of(name) == order) set(p, given);
-  // A path alone asks for nothing.
+  // A path alone asks neither to save nor to load.
   if (!request.given().count("save_compiled_model")) p.save_path.clear();
   if (!request.given().count("load_compiled_model")) p.load_path.clear();
   choose_precision(p, request.precisions(), notes);

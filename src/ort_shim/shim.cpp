@@ -27,7 +27,7 @@ constexpr std::size_t kApiBytes = 1024 * sizeof(void*);
 
 std::atomic<std::uint32_t> oldest_caller = UINT32_MAX;
 
-// No exception leaves a C function; the only ones here are of memory.
+// No exception leaves a C function; std::bad_alloc is the only one that can occur here.
 template <typename F>
 OrtStatus* guarded(F&& f) noexcept {
   try {

@@ -28,9 +28,8 @@ bool overlap(const Box& a, const Box& b, float threshold) {
 // nms
 //   inputs:  boxes [batch, n, 4] float32: two opposite corners (y, x, y, x), or x and y of the centre, width, height;
 //            scores [batch, classes, n] float32; iou [1] float32; score [1] float32
-//   outputs: selected [batch * classes * most, 3] int64: (batch, class, box), sorted by batch, class and descending
-//   score;
-//            count [1] int64: the number of rows that are valid
+//   outputs: selected [batch * classes * most, 3] int64: (batch, class, box), sorted by batch, class and
+//            descending score; count [1] int64: the number of rows that are valid
 //   params:  whether boxes are in centre format; most: the maximum number of boxes per class (<= n)
 // A box is a candidate if its score exceeds `score`. It is removed if its intersection over union with a selected box
 // exceeds `iou`. Of equal scores the first box wins.

@@ -111,8 +111,8 @@ void append(Call& c) {
 //   inputs:  slots [N] int64; new keys, new values; key cache, value cache [pages, P, H, D], in rows of H * D elements
 //   outputs: the caches with row slots[n] replaced by new row n, in order of n. An output may alias its cache; only the
 //            new rows are written then.
-//   params:  N; H * D; for keys and for values: stride and offset. Element j of new row n is at n * stride + offset +
-//   j.
+//   params:  N; H * D; for keys and for values: stride and offset. Element j of new row n is at
+//            n * stride + offset + j.
 // Rows whose slot is outside of the cache are skipped.
 void append_rows(Call& c) {
   const auto* slots = c.inputs[0].as<std::int64_t>();

@@ -35,7 +35,7 @@ void add_inputs(const Reader& file, Converter& main, model::Graph& graph) {
   }
 }
 
-/// The outputs' names, which no value in between may take.
+/// The outputs' names, which no intermediate value may have.
 std::vector<std::string> output_names(const Reader& file, Converter& main) {
   const SubgraphInfo& info = main.info();
   if (info.outputs.empty()) fail(ErrorKind::kInvalidModel, "the model has no output");

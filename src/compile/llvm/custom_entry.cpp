@@ -47,7 +47,7 @@ void isolate_custom_entry(llvm::Module& module) {
   builder.crossRegisterProxies(loops, functions, components, unused);
   passes.run(module, unused);
   if (gpu) return;
-  // The constructors of `extern __shared__` arrays, which have none.
+  // clang refers to a weak initialiser of each `extern __shared__` array, and there is none.
   for (llvm::Function& f : module)
     if (f.hasExternalWeakLinkage()) f.replaceAllUsesWith(llvm::ConstantPointerNull::get(f.getType()));
   llvm::GlobalVariable* waits = module.getNamedGlobal("sdx_waits");

@@ -28,8 +28,8 @@ bool leftOut(const Wave& w, const Inst& in) {
   return w.recorder && w.recorder->skipMatrix && in.category == Category::kMatrix;
 }
 
-/// Instead of a product: its addend. Branches that depend on sums then are those of operands that are zeros, where an
-/// old register could hold anything.
+/// The result of a matrix instruction that is left out: its addend. Branches that depend on sums are then taken as if
+/// operands were zeros; an old register could hold anything.
 void passAddend(Wave& w, const Inst& in) {
   const Operand &to = in.dst[0], &from = in.src[2];
   const bool row = from.file == RegFile::kVgpr || from.file == RegFile::kAgpr;

@@ -263,7 +263,8 @@ struct Builder {
       out.clamp = out.raw[0] >> 15 & 1;
       if (!(flags() & enc::kVop3p)) out.omod = out.raw[1] >> 27 & 3;
     }
-    // What is added to is the half that the result goes to; LLVM gives the modifier of the result to that alone.
+    // The addend of a multiply-accumulate is the half that receives the result; LLVM attaches the modifier to the
+    // result only.
     for (int i = 0; i < out.nsrc; ++i)
       if (out.src[i].tied && out.src[i].half && out.ndst) out.src[i].hi = out.dst[0].hi;
     if (flags() & enc::kDpp) dpp();
@@ -351,7 +352,7 @@ struct Builder {
     out.ndst = 1;
     for (std::size_t i = 0; i < nx; ++i) appendSrc(uses[i]);
     for (std::size_t i = 0; i < ny; ++i) second->src[second->nsrc++] = uses[nx + i];
-    // What is added to is each half's own destination; LLVM's disassembler gives both halves the first one's.
+    // Each half accumulates into its own destination; LLVM's disassembler names the first half's for both.
     const auto accumulates = [](std::string_view m) { return m == "v_fmac_f32" || m.substr(0, 6) == "v_dot2"; };
     for (Inst* half : {&out, second.get()})
       if (accumulates(half == &out ? x : y)) {

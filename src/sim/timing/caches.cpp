@@ -129,7 +129,7 @@ struct Pass {
     } else {
       ++counts.memoryFills;
     }
-    // A store's data need not come from below: who reads the line next finds it in L2.
+    // A store's data need not come from below: the next reader of the line finds it in L2.
     stamp = line.store() ? static_cast<std::uint64_t>(Level::kL2) : step << 2 | static_cast<std::uint64_t>(level);
     return level;
   }

@@ -347,7 +347,7 @@ class Engine {
       result_.ldsConflicts += static_cast<std::uint64_t>(a.ldsCycles - a.ldsIdeal);
     }
     const Cycle end = takeLds(w, t, banks, port);
-    // Of all pairs' ports together.
+    // Utilisation is that of all pairs' ports together.
     busy(op, std::max(banks, port * f_.lds_ports * 2 / s_.simds), stats);
     complete(w, op, end - 1 + f_.lds_latency, true);
   }

@@ -73,7 +73,8 @@ HitCounts serveAll(Recording& rec, const std::vector<GroupTrace*>& traces, const
                    DeviceCaches& device) {
   const double part = static_cast<double>(rec.units()) / rec.placement().unitsPerDie;
   const int dies = rec.placement().dies;
-  // Of a part of the pools, caches as large as their part; else what earlier launches left counts.
+  // If a part of the pools was recorded, it has a cache of its own with its share of the size; otherwise the device's
+  // caches hold what earlier launches left.
   DeviceCaches own(dies, 0, 0);
   if (part < 1)
     own = DeviceCaches(dies, static_cast<std::uint64_t>(static_cast<double>(chip.l2Bytes) * part),

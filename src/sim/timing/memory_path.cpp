@@ -22,7 +22,7 @@ MemoryPath::MemoryPath(const Setup& s) : s_(s), scalar_(16 << 10) {
   }
 }
 
-/// What lies below L1: when the line is there, without L1's part.
+/// When the levels below L1 deliver the line; L1's own time is not included.
 double MemoryPath::below(const Line& line, double at, double bytes) {
   if (s_.shares.array > 0 && !line.store()) at = take(arrayFree_, at, bytes, s_.shares.array);
   if (line.level() == Level::kArray) return at + s_.shares.arrayLatency;

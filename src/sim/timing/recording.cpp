@@ -44,7 +44,8 @@ std::uint64_t Recording::at(std::uint64_t n) const {
   return index < groups_ && wanted(index) ? index : kSkip;
 }
 
-// Units that are replayed come last: where workgroups count which of them ends last, and that one does more, theirs do.
+// Units that are replayed come last: if workgroups count which of them ends last, and that one does more work, it is
+// one of theirs.
 int Recording::unitAt(int number) const {
   const int second = secondDetailedUnit(), others = place_.unitsPerDie - (second != 0 ? 2 : 1);
   if (number >= others) return number == others ? second : 0;

@@ -178,7 +178,7 @@ class EngineSteps:
             if r.ending:
                 continue
             taken, reason, guesses = 0, "", len(p.guesses)
-            # A guess that is the token chosen before it was computed rightly, so the token after it counts too.
+            # A guess that equals the token chosen before it was a right input, so the token after it counts too.
             while (
                 taken < p.results
                 and not reason

@@ -74,7 +74,7 @@ def search_options(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Sea
         if name not in names:
             raise InvalidArgumentError(f"generate() has no option '{name}'; it has {', '.join(names)}")
     base = {name: defaults[name] for name in _OF_GENAI if defaults.get(name) is not None}
-    # Of a folder that searches with beams, or samples, the caller may want the other.
+    # The folder may ask for beam search or for sampling, and the caller for the other one.
     if given.get("do_sample"):
         base.pop("num_beams", None)
     if (given.get("num_beams") or 1) > 1:

@@ -41,7 +41,7 @@ FORMATS = {
         INT8,
         FP8,
         Format("fp8-e5m2", np.dtype(ml_dtypes.float8_e5m2), 57344.0, -57344.0, 19),
-        # AMD's early forms, without infinities and -0, which CDNA 3 multiplies.
+        # AMD's FNUZ types, without infinities and -0, which CDNA 3 multiplies.
         Format("fp8-fnuz", np.dtype(ml_dtypes.float8_e4m3fnuz), 240.0, -240.0, 19),
         Format("fp8-e5m2-fnuz", np.dtype(ml_dtypes.float8_e5m2fnuz), 57344.0, -57344.0, 19),
     )

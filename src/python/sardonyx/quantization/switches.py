@@ -18,7 +18,7 @@ from .onnx_model import OnnxModel, needed_onnx
 from .products import Product
 
 Array = np.ndarray[Any, Any]
-#: Of a model: what writes a product of it in a type.
+#: Given a model: a function that writes one of its products in a type.
 Writer = Callable[[OnnxModel], Callable[[Product, str], None]]
 
 

@@ -108,7 +108,7 @@ def _tensor(t: Tensor, binary: memoryview) -> tuple[Array, memoryview]:
         raise HttpError(400, f"the input '{t.name}' has no data")
     try:
         values = np.array(t.data)
-        # Numbers with a fraction are not cut off, texts and numbers are no truth values.
+        # Numbers with a fraction are refused for integer types, not truncated; bool takes neither texts nor numbers.
         if values.size and values.dtype.kind not in {"b": "b", "i": "iu", "u": "iu"}.get(dtype.kind, "iuf"):
             raise ValueError(f"found {values.dtype.name}")
         if dtype.kind in "iu" and values.size:
