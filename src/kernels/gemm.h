@@ -65,9 +65,7 @@ SDX_FN void gemm(const P& p) {
 #endif
   typename M::Sum sums[TM][TN][M::kCount] = {};
   TurnedSums<P, TM, TN, S::kRun> turned;
-  const auto at_end = [&]() __attribute__((always_inline)) {
-    turned.begin(p, z, col);
-  };
+  const auto at_end = [&]() __attribute__((always_inline)) { turned.begin(p, z, col); };
   if constexpr (S::kInFlight > 1) {
     multiply_pipelined<Tile>(p, sums, part, (shared_vec*)lds, z, first_row, first_col, from, count, at_end);
   } else {

@@ -263,12 +263,13 @@ SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& 
   // The last tile along K, which may be partial, comes first, so that all loads in the loop are full tiles.
   const auto first_k = [&](u32 t) { return (t == 0 ? from + count - 1 : from + t - 1) * S::kK; };
   const auto stage = [&](int t) { return lds + t % 2 * S::kStage; };
-  // The compiler issues first what has its address first. Tiles must be waited for in the order of their loads.
+  // The compiler issues the load first whose address is computed first, but tiles have to be waited for in the order of
+  // their loads.
   constexpr bool kLastA = S::A::kBuffer;
   // Steps after the loop, which load nothing. RDNA is faster with one less, although the last tile then is loaded
   // again.
   constexpr int kAfter = M::kFamily == MatrixFamily::kMfma ? kInFlight + 2 : kInFlight + 1;
-  // Past the last tile, where their number is odd, it loads that one again.
+  // If the number of tiles is odd, it loads the last one again.
   const auto fetch = [&](int slot, u32 t) __attribute__((always_inline)) {
     const u32 at = t < count ? t : count - 1;
     const bool more = t + 1 < count;

@@ -17,7 +17,7 @@
 //   void element(z, row, col, sum, r)
 // With P::kPairs, columns 2 j and 2 j + 1 together give one result:
 //   void pair(z, row, j, sum, next)
-// With P::kOctets, eight columns from a multiple of eight on are neighbours in memory, aligned to their size or 16
+// With P::kOctets, eight columns from a multiple of eight on are contiguous in memory, aligned to their size or 16
 // bytes:
 //   Out* place(z, row, col)              where the result goes
 //   auto result(z, row, col, sum[, r])   an Out; with P::kWide what pack_wide<Out, P::kSaturates>() makes it of
