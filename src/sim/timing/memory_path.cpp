@@ -48,7 +48,8 @@ std::int64_t MemoryPath::vector(const WaveTrace& trace, const Access& a, std::ui
   bool stores = false;
   for (std::uint32_t i = a.firstLine; i < a.firstLine + a.lines; ++i) {
     const Line& line = trace.lines[i];
-    const double at = static_cast<double>(start + (i - a.firstLine) / s_.facts->l1_lines);
+    const auto cycle = (i - a.firstLine) / s_.facts->l1_lines;  // so many lines in each
+    const double at = static_cast<double>(start + cycle);
     lines_ += 1;
     if (line.store()) {
       stores = true;
