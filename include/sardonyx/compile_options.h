@@ -39,6 +39,7 @@ struct Options {
   std::string product_library;
   bool fuse = true;
   bool all_outputs = false;
+  bool compile_ahead = false;
   bool graphs = true;
   std::uint64_t device_memory_limit = 0;
   std::filesystem::path custom_operators;
@@ -133,6 +134,12 @@ inline constexpr OptionInfo kOptions[] = {
      .flag = "--no-fuse", .provider = "fuse"},
     {.name = "all_outputs", .field = &Options::all_outputs,
      .help = "makes every named intermediate value an output"},
+    {.name = "compile_ahead", .field = &Options::compile_ahead,
+     .help = "compiles all kernels before the model is ready, also those that only some sizes or branches need; otherwise these are "
+             "compiled in the background, or when a run first needs one",
+     .details = "A run waits for the kernels that it needs and for no others. Which kernels run does not depend on it. Saving a program "
+                "waits for all kernels, and `wait()` of a model does.",
+     .flag = "--compile-ahead", .provider = "compile_ahead"},
     {.name = "graphs", .field = &Options::graphs,
      .help = "on a GPU, replays runs whose sizes have occurred before as one HIP or CUDA graph",
      .at_load = true, .provider = "hip_graph_enable", .migraphx = {"migraphx_hip_graph_enable"}, .rocm = {"enable_hip_graph"}},

@@ -63,6 +63,10 @@ class CompiledModel {
   /// kUnsupported for a model that is compiled for each value of an input.
   void save(const std::filesystem::path& path) const;
 
+  /// Returns when all kernels are compiled, also those that runs so far did not need and that are compiled in the
+  /// background unless Options::compile_ahead is set. Uses all threads. Throws kCompile.
+  void wait() const;
+
   /// In the model's order.
   std::vector<TensorInfo> inputs() const;
   std::vector<TensorInfo> outputs() const;

@@ -37,9 +37,9 @@ void name_others(const Block& b, std::vector<KernelReport>& kernels) {
 std::vector<KernelReport> code_report(const Program& program) {
   const Target target = parse_target(program.target);
   std::vector<std::unordered_map<std::string, KernelCode>> found;
-  for (const std::string& object : program.objects) {
+  for (std::size_t n = 0; n < program.objects.size(); ++n) {
     auto& map = found.emplace_back();
-    for (KernelCode& k : read_kernel_code(object, target)) {
+    for (KernelCode& k : read_kernel_code(program.objects[n], target)) {
       std::string symbol = k.symbol;
       map.emplace(std::move(symbol), std::move(k));
     }

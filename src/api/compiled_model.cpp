@@ -33,6 +33,8 @@ CompiledModel CompiledModel::load(const std::filesystem::path& path, const Optio
 
 void CompiledModel::save(const std::filesystem::path& path) const { impl_->model->save(path); }
 
+void CompiledModel::wait() const { impl_->model->wait(); }
+
 std::vector<TensorInfo> CompiledModel::inputs() const { return impl_->model->inputs(); }
 std::vector<TensorInfo> CompiledModel::outputs() const { return impl_->model->outputs(); }
 

@@ -177,12 +177,11 @@ std::shared_ptr<Program> Model::compile_for(const std::string& target, std::uniq
          target);
   CacheOptions c;
   c.directory = options.cache_dir;
-  CodeCache cache(c);
   quantize(*source, options, t.arch);
   BuildOptions build;
   build.target = t.arch;
   build.threads = thread_count(options.threads);
-  build.cache = &cache;
+  build.cache = std::make_shared<CodeCache>(c);
   build.fuse = options.fuse;
   std::optional<TuningDatabase> tuning;
   if (!options.tuning_database.empty())
@@ -230,7 +229,29 @@ void Model::save(const std::filesystem::path& path) const {
     fail(ErrorKind::kUnsupported, "the model can't be saved: its program depends on the {} of input '{}' ({})",
          needs_.front().kind == NeedInput::kRank ? "rank" : "value", needs_.front().input, needs_.front().why);
   }
+  general_->program().objects.complete(threads_);  // on all threads
   save_program(general_->program(), path);
+}
+
+std::vector<std::shared_ptr<Executor>> Model::executors() const {
+  std::vector<std::shared_ptr<Executor>> all = variants_.values();
+  if (general_) all.push_back(general_);
+  return all;
+}
+
+void Model::wait() const {
+  for (const auto& e : executors()) e->program().objects.complete(threads_);
+}
+
+Model::Compiled Model::compiled() const {
+  Compiled all;
+  for (const auto& e : executors()) {
+    const Objects& objects = e->program().objects;
+    all.objects += objects.size();
+    all.ready += objects.counts().ready;
+    all.on_demand += objects.counts().on_demand;
+  }
+  return all;
 }
 
 std::size_t Model::program_count() const { return variants_.values().size() + (general_ ? 1 : 0); }
@@ -283,7 +304,8 @@ std::shared_ptr<Executor> Model::compile(const ImportOptions& import) {
   report("compiling");
   BuildOptions build;
   build.threads = threads_;
-  build.cache = cache_.get();
+  build.cache = cache_;
+  build.background = !options_.compile_ahead;
   build.fuse = options_.fuse;
   build.precision = storage_of(options_);
   build.ranges = ranges_;

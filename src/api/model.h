@@ -46,8 +46,17 @@ class Model {
   /// Error(kUnsupported) if the program depends on an input's value, and for the host's own target.
   static std::shared_ptr<Program> compile_for(const std::string& target, std::unique_ptr<ModelSource> source,
                                               const ModelOptions& options = {});
-  /// Throws Error: kIo, or kUnsupported without executor().
+  /// Waits as wait() does. Throws Error: kIo, kUnsupported without executor(), and the compiler's.
   void save(const std::filesystem::path& path) const;
+  /// Compiles at once, on all threads, what would otherwise be compiled in the background, and returns when the programs
+  /// that exist are complete. Throws the compiler's error.
+  void wait() const;
+  /// Objects (of a few kernels each) of the programs in use: all, those that have been compiled, and of these the ones
+  /// that compiling the model or a run waited for; the others were compiled in the background.
+  struct Compiled {
+    std::size_t objects = 0, ready = 0, on_demand = 0;
+  };
+  Compiled compiled() const;
   /// The number of programs in use: one, and one for each value, rank or sizes that needed its own.
   std::size_t program_count() const;
 
@@ -104,6 +113,7 @@ class Model {
   /// be done.
   const ModelSource& with_weights();
   std::unique_ptr<Backend> backend() const;
+  std::vector<std::shared_ptr<Executor>> executors() const;
   /// The program for the values (and ranks) of the inputs that must be known; `exact`: and for exactly these dims.
   std::shared_ptr<Executor> variant(const std::vector<TensorView>& inputs, bool exact = false);
 

@@ -208,9 +208,7 @@ std::vector<HostTensor> Model::run(const std::map<std::string, HostTensor>& inpu
 
 MemoryUse Model::memory() const {
   MemoryUse m;
-  std::vector<std::shared_ptr<Executor>> all = variants_.values();
-  if (general_) all.push_back(general_);
-  for (const auto& e : all) {
+  for (const auto& e : executors()) {
     m.constants += e->constant_bytes();
     m.arena = std::max<std::uint64_t>(m.arena, e->arena_bytes());
   }

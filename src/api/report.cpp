@@ -189,7 +189,7 @@ ProgramReport report(const Program& program) {
   add_steps(program, program.main, 0, r.steps);
   r.kernels_per_run = kernels_per_run(program);
   r.init_launches = count(program.init);
-  for (const std::string& o : program.objects) r.code_bytes += o.size();
+  for (std::size_t k = 0; k < program.objects.size(); ++k) r.code_bytes += program.objects[k].size();
   return r;
 }
 

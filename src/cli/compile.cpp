@@ -158,7 +158,9 @@ void compile_command(const Arguments& arguments) {
   if (is_program_file(arguments.model.file))
     fail(ErrorKind::kInvalidArgument, "{} is compiled already", arguments.model.file.string());
   if (!arguments.compile_arch.empty()) return compile_for_cards(arguments);
-  Loaded loaded = load_model(arguments);
+  Arguments ahead = arguments;
+  ahead.model.compile.compile_ahead = true;
+  Loaded loaded = load_model(ahead);
   std::shared_ptr<Executor> specific;
   const Executor* e = loaded.model->executor();
   if (!e) {  // code depends on the value or rank of an input

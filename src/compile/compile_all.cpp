@@ -20,6 +20,8 @@ std::string compile_one(const CompileJob& job, const CacheKey& key, CodeCache* c
 
 }  // namespace
 
+std::string compile(const CompileJob& job, CodeCache* cache) { return compile_one(job, cache_key(job), cache); }
+
 std::vector<std::string> compile_all(std::span<const CompileJob> jobs, int threads, CodeCache* cache,
                                      const std::function<void(std::size_t, std::size_t)>& progress) {
   std::vector<CacheKey> keys;

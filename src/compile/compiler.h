@@ -58,7 +58,7 @@ struct CompileOptions {
 std::string compile(std::string_view source, std::span<const SourceFile> headers, const Target& target,
                     const CompileOptions& options = {});
 
-/// A compilation for compile_all. `headers` must outlive the call.
+/// A compilation through the cache. `headers` must outlive the call.
 struct CompileJob {
   std::string source;
   std::span<const SourceFile> headers;
@@ -66,6 +66,8 @@ struct CompileJob {
   CompileOptions options;
 };
 
+/// The result of a job from the cache, or compiled and stored there (null: no cache). Throws as compile() above.
+std::string compile(const CompileJob& job, CodeCache* cache);
 /// Compiles `jobs` on `threads` threads (at least 1). `cache` is searched first and filled (null: no cache). Equal jobs
 /// are compiled once. Returns results in the order of jobs; rethrows the error of the first failing job. `progress` is
 /// called with the number of finished distinct jobs and of all, one call at a time.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 
 #include "compile/backend.h"
 #include "compile/compiler.h"
@@ -14,7 +15,10 @@
 #include "lower/lowering.h"
 #include "lower/node_names.h"
 #include "lower/program_builder.h"
+#include "lower/units.h"
+#include "support/background.h"
 #include "support/error.h"
+#include "support/tasks.h"
 
 namespace sardonyx {
 namespace {
@@ -161,56 +165,93 @@ std::vector<std::string> dialect_arguments(bool gpu) {
   return args;
 }
 
-/// The number of kernels from `first` on that one translation unit holds.
-std::size_t unit_size(const Program& p, std::size_t first, std::size_t most) {
-  const auto custom = [&](std::size_t k) { return p.kernels[k].spec.family == KernelFamily::kCustom; };
-  std::size_t n = 1;
-  while (n < most && !custom(first) && first + n < p.kernels.size() && !custom(first + n)) ++n;
-  return n;
-}
+using NewNames = std::map<std::string, std::string, std::less<>>;  // by placeholder
 
-/// Gives compiled kernels the names of the model's nodes.
-void name_after_nodes(Program& program, TargetKind kind) {
+/// Names kernels after the model's nodes. Returns by object what is then to be renamed in the code.
+std::vector<NewNames> name_after_nodes(Program& program, std::size_t objects) {
   const std::vector<std::string> names = kernel_names(program);
-  std::vector<std::map<std::string, std::string, std::less<>>> of_object(program.objects.size());
+  std::vector<NewNames> of_object(objects);
   for (std::size_t k = 0; k < names.size(); ++k) {
     KernelInfo& kernel = program.kernels[k];
     of_object[static_cast<std::size_t>(kernel.object)][kernel_placeholder(kernel.symbol)] = names[k];
     kernel.symbol = names[k];
   }
-  for (std::size_t k = 0; k < of_object.size(); ++k)
-    program.objects[k] = rename_kernels(std::move(program.objects[k]), kind, of_object[k]);
+  return of_object;
 }
 
-void compile_kernels(Program& program, const Lowering& device, const BuildOptions& options) {
+/// The compilations of a program, which may go on after it is built.
+struct Compilation {
   std::vector<SourceFile> headers, dialect;
-  for (const EmbeddedFile& f : kKernelSources) headers.push_back({f.name, std::string(f.text())});
+  std::vector<CompileJob> jobs;  ///< by object
+  std::vector<NewNames> names;   ///< by object; empty: kernels keep their names
+  std::size_t always = 0;        ///< so many objects, the first ones, are always needed
+  std::shared_ptr<CodeCache> cache;
+
+  std::string renamed(std::size_t object, std::string code) const {
+    return names.empty() ? code : rename_kernels(std::move(code), jobs[object].target.kind, names[object]);
+  }
+  std::string object(std::size_t k) const { return renamed(k, compile(jobs[k], cache.get())); }
+};
+
+std::shared_ptr<const Compilation> compilation_of(Program& program, const Lowering& device,
+                                                  const BuildOptions& options) {
+  auto c = std::make_shared<Compilation>();
+  c->cache = options.cache;
+  for (const EmbeddedFile& f : kKernelSources) c->headers.push_back({f.name, std::string(f.text())});
   const Target target = device.target();
   const bool gpu = device.gpu_dialect();
-  program.target = target.arch;
-  std::vector<CompileJob> jobs;
-  for (std::size_t k = 0, end = 0; k < program.kernels.size(); k = end) {
+  for (const Unit& unit : units_of(program, device.kernels_per_object())) {
     CompileJob job;
-    const bool custom = program.kernels[k].spec.family == KernelFamily::kCustom;
-    if (custom && dialect.empty()) dialect = dialect_headers();
-    job.headers = custom ? dialect : headers;
+    const bool custom = program.kernels[unit.kernels.front()].spec.family == KernelFamily::kCustom;
+    if (custom && c->dialect.empty()) c->dialect = dialect_headers();
+    job.headers = custom ? c->dialect : c->headers;
     job.target = target;
     job.options.kernel_language = custom && gpu;
     job.options.extra_cc1 = custom ? dialect_arguments(gpu) : std::vector<std::string>{"-fwrapv"};
-    end = k + unit_size(program, k, device.kernels_per_object());
     std::vector<const KernelSpec*> specs;
-    for (std::size_t j = k; j < end; ++j) specs.push_back(&program.kernels[j].spec);
+    for (const std::size_t k : unit.kernels) specs.push_back(&program.kernels[k].spec);
     job.source = includes_of(specs, gpu);
-    for (std::size_t j = k; j < end; ++j) {
-      KernelInfo& kernel = program.kernels[j];
-      kernel.object = static_cast<int>(jobs.size());
+    for (const std::size_t k : unit.kernels) {
+      KernelInfo& kernel = program.kernels[k];
+      kernel.object = static_cast<int>(c->jobs.size());
       job.source += definition_of(kernel.spec, gpu ? kernel_placeholder(kernel.symbol) : kernel.symbol, gpu);
     }
-    jobs.push_back(std::move(job));
+    c->jobs.push_back(std::move(job));
+    if (unit.always) c->always = c->jobs.size();
   }
-  program.objects = compile_all(jobs, options.threads, options.cache, options.progress);
+  if (gpu) c->names = name_after_nodes(program, c->jobs.size());
+  return c;
+}
+
+/// Compiles what every run needs; the rest follows in the background.
+Objects compile_first(const std::shared_ptr<const Compilation>& c, const BuildOptions& options) {
+  std::vector<BackgroundTexts::Make> makers;
+  for (std::size_t k = 0; k < c->jobs.size(); ++k) makers.push_back([c, k] { return c->object(k); });
+  auto objects = std::make_shared<BackgroundTexts>(std::move(makers), release_compiler_memory);
+  std::mutex progress;
+  std::size_t done = 0;
+  const BackgroundTexts::Pause pause;
+  run_tasks(c->always, options.threads, [&](std::size_t k) {
+    objects->get(k);
+    const std::lock_guard lock(progress);
+    ++done;
+    if (options.progress) options.progress(done, c->always);
+  });
+  objects->start(options.threads - 1);
+  return Objects(std::move(objects));
+}
+
+void compile_kernels(Program& program, const Lowering& device, const BuildOptions& options) {
+  program.target = device.target().arch;
+  const auto c = compilation_of(program, device, options);
+  if (options.background && c->always < c->jobs.size()) {
+    program.objects = compile_first(c, options);
+    return;
+  }
+  std::vector<std::string> objects = compile_all(c->jobs, options.threads, c->cache.get(), options.progress);
   release_compiler_memory();
-  if (gpu) name_after_nodes(program, target.kind);
+  for (std::size_t k = 0; k < objects.size(); ++k) objects[k] = c->renamed(k, std::move(objects[k]));
+  program.objects = Objects(std::move(objects));
 }
 
 FuseOptions with_options(FuseOptions o, const BuildOptions& options) {

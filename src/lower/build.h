@@ -16,7 +16,7 @@ namespace sardonyx {
 
 struct BuildOptions {
   int threads = 1;                    ///< for compiling
-  CodeCache* cache = nullptr;         ///< for compiled code; null: none
+  std::shared_ptr<CodeCache> cache;   ///< for compiled code; null: none
   std::string target;                 ///< of a GPU ("gfx942", "sm_90"); empty: this machine's CPU
   DType precision = DType::kFloat32;  ///< float16 or bfloat16: of weights and activations; see fuse/narrow_floats.h
   /// For float16: the largest absolute values that values of the model have, by name; null: unknown.
@@ -25,7 +25,10 @@ struct BuildOptions {
   bool all_tilings = false;                       ///< keep every candidate, so that the tuner can time them
   bool libraries = true;                          ///< whether a vendor's GEMM library may be a candidate
   bool fuse = true;                               ///< false: one kernel per value (to locate a fault)
-  /// Called while kernels compile, with the number of finished translation units and of all; one call at a time.
+  /// Whether kernels that only some runs need (candidates of a choice, branches, steps under a condition) are compiled
+  /// after the program is built: in the background, or when a run first needs one (program/objects.h).
+  bool background = false;
+  /// Called while kernels compile before the program is built, with the number of finished translation units and of all; one call at a time.
   std::function<void(std::size_t, std::size_t)> progress;
 };
 

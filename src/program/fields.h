@@ -203,6 +203,18 @@ void fields(A& a, typename A::template Ref<KernelInfo> k) {
   a(k.symbol, k.spec, k.object);
 }
 
+/// A list of texts; writing compiles objects that are missing.
+inline void fields(Writer& a, const Objects& objects) {
+  std::vector<std::string> all;
+  for (std::size_t k = 0; k < objects.size(); ++k) all.push_back(objects[k]);
+  a(all);
+}
+inline void fields(Reader& a, Objects& objects) {
+  std::vector<std::string> all;
+  a(all);
+  objects = Objects(std::move(all));
+}
+
 /// Everything except the constants and the names of symbols, which are written before expressions.
 template <typename A>
 void fields(A& a, typename A::template Ref<Program> p) {

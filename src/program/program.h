@@ -12,6 +12,7 @@
 #include "program/choice.h"
 #include "program/kernel_spec.h"
 #include "program/launch.h"
+#include "program/objects.h"
 #include "support/data.h"
 
 namespace sardonyx {
@@ -238,8 +239,8 @@ struct Program {
   std::vector<BufferInfo> buffers;
   std::vector<Data> constants;
   std::vector<KernelInfo> kernels;
-  std::vector<std::string> objects;  ///< relocatable objects of the kernels, for `target`
-  std::string target;                ///< "x86_64 znver4 ...", "gfx942", "sm_90"; see compile/compiler.h
+  Objects objects;     ///< of the kernels, for `target`
+  std::string target;  ///< "x86_64 znver4 ...", "gfx942", "sm_90"; see compile/compiler.h
   Block init;                        ///< computes constants; run once, when the program is loaded
   Block main;
   std::vector<std::string> input_names, output_names;

@@ -338,6 +338,12 @@ NB_MODULE(_sardonyx, m) {
       .def("memory_in_use", &memory_in_use)
       .def("traffic", &traffic)
       .def("program_count", &Model::program_count)
+      .def("wait", &Model::wait, nb::call_guard<nb::gil_scoped_release>())
+      .def("compiled",
+           [](const Model& m) {
+             const Model::Compiled c = m.compiled();
+             return nb::make_tuple(c.objects, c.ready, c.on_demand);
+           })
       .def("quantization",
            [](const Model& m) { return nb::make_tuple(m.quantization().quantized, m.quantization().in_float); })
       .def(

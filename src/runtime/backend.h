@@ -97,8 +97,8 @@ class Backend {
 
   /// Called once, before anything else. `threads` compile kernels. The program outlives the backend.
   virtual void load(const Program& program, int threads) = 0;
-  /// Compiles together the kernels that a run of `block` needs, where compilation is left to the first run and would
-  /// otherwise happen one kernel at a time. Sizes that are not known yet may be missing from `run`.
+  /// Compiles and loads together, on several threads, the kernels that a run of `block` needs and that do not exist
+  /// yet: steps would otherwise wait for one after another. Sizes that are not known yet may be missing from `run`.
   virtual void make_kernels(const Block&, const RunState&) {}
 
   virtual std::unique_ptr<Queue> create_queue() = 0;

@@ -1,7 +1,5 @@
 // NVIDIA's GPUs through the CUDA driver. Programs hold PTX; each kernel is compiled when a run first needs it.
 #pragma once
-#include <set>
-
 #include "runtime/gpu_backend.h"
 
 namespace sardonyx {
@@ -9,17 +7,12 @@ namespace sardonyx {
 class CudaBackend : public GpuBackend {
  public:
   using GpuBackend::GpuBackend;
-  void make_kernels(const Block& block, const RunState& run) override;
   /// Adds tensor maps for TMA.
   void add_copies(GpuCall& call, const CopiedOperands& operands, const GpuTiling& tiling, const ProblemSizes& sizes,
                   const SymbolValues& symbols, std::size_t bytes) const override;
 
  protected:
-  std::shared_ptr<GpuModule> load_object(const std::string& object) override;
-
- private:
-  void needed_kernels(const ProgramStep& step, const RunState& run, std::set<int>& kernels) const;
-  void needed_kernels(const ChoiceStep& step, const RunState& run, std::set<int>& kernels) const;
+  std::shared_ptr<GpuModule> load_object(const std::string& object) const override;
 };
 
 }  // namespace sardonyx

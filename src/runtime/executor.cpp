@@ -82,6 +82,7 @@ void Executor::compute_constants(const std::vector<bool>& used) {
   for (std::size_t k = 0; k < constants_.size(); ++k) run.address[k] = const_cast<void*>(constants_[k]);
   Lives keep = *lives_.at(&p.init);
   for (auto& l : keep.last_used) l.clear();  // never free constants while they are computed
+  backend_->make_kernels(p.init, run);
   run.block(p.init, keep);
   for (auto& [buffer, memory] : run.owned)
     if (used[static_cast<std::size_t>(buffer)]) {

@@ -1,6 +1,10 @@
 #include "runtime/gpu_backend.h"
 
+#include <algorithm>
+
 #include "program/routine_names.h"
+#include "runtime/needed_kernels.h"
+#include "support/tasks.h"
 #include "support/warning.h"
 
 namespace sardonyx {
@@ -11,28 +15,59 @@ constexpr std::uint32_t kSharedWithoutReserving = 48 << 10;  // CUDA's limit wit
 GpuBackend::GpuBackend(BackendOptions options)
     : Backend(options.communicator), options_(std::move(options)), memory_(options_.memory), gpu_(memory_->gpu()) {}
 
+// Of a complete program all code is checked and loaded here; machine code that may still be compiling, and PTX, when it
+// is needed.
 void GpuBackend::load(const Program& program, int threads) {
   program_ = &program;
   threads_ = threads;
-  for (const std::string& object : program.objects) modules_.push_back(load_object(object));
+  modules_ = std::vector<Module>(program.objects.size());
   kernels_ = std::vector<std::atomic<void*>>(program.kernels.size());
-  for (std::size_t k = 0; k < program.kernels.size(); ++k) {
-    const KernelInfo& info = program.kernels[k];
-    const GpuModule& module = *modules_[static_cast<std::size_t>(info.object)];
-    check(module.has(info.symbol.c_str()), "kernel {} is not in the compiled code", info.symbol);
-    starts_early_.push_back(module.starts_early());
-    if (!module.lazy()) kernel(static_cast<int>(k));
-  }
+  if (!program.objects.done()) return;
+  for (std::size_t k = 0; k < program.kernels.size(); ++k)
+    if (!module(program.kernels[k].object).lazy()) kernel(static_cast<int>(k));
+}
+
+const GpuModule& GpuBackend::module(int object) const {
+  const auto at = static_cast<std::size_t>(object);
+  Module& m = modules_[at];
+  std::call_once(m.once, [&] {
+    auto code = load_object(program_->objects[at]);
+    for (const KernelInfo& k : program_->kernels)
+      check(k.object != object || code->has(k.symbol.c_str()), "kernel {} is not in the compiled code", k.symbol);
+    m.code = std::move(code);
+  });
+  return *m.code;
 }
 
 void* GpuBackend::kernel(int number) const {
   const auto at = static_cast<std::size_t>(number);
   if (void* known = kernels_[at]) return known;
   const KernelInfo& info = program_->kernels[at];
-  void* made = modules_[static_cast<std::size_t>(info.object)]->function(info.symbol.c_str());
+  void* made = module(info.object).function(info.symbol.c_str());
   if (info.spec.shared_bytes > 0) gpu_.reserve_shared(made, info.spec.shared_bytes);
   kernels_[at] = made;
   return made;
+}
+
+std::vector<std::size_t> GpuBackend::taken(const Choice& c, const SymbolValues& symbols) const {
+  const int units = gpu_.info().units;
+  if (tuner() && c.candidates.size() > 1)
+    return tuner()->wanted(c.problem, sizes_of(c, symbols), names_of(c), by_cost(c, symbols, units));
+  return {chosen_candidate(c, symbols, units)};
+}
+
+void GpuBackend::make_kernels(const Block& b, const RunState& run) {
+  std::vector<int> missing;
+  for (const int k : needed_kernels(b, run, [this](const auto&... sizes) { return taken(sizes...); }))
+    if (!has_kernel(k)) missing.push_back(k);
+  if (missing.empty()) return;
+  // First one kernel of each object, so that no thread waits for an object that another one is compiling.
+  std::map<int, int> seen;
+  std::vector<std::pair<int, int>> order;
+  for (const int k : missing) order.emplace_back(seen[program_->kernels[static_cast<std::size_t>(k)].object]++, k);
+  std::sort(order.begin(), order.end());
+  const BackgroundTexts::Pause pause;
+  run_tasks(order.size(), threads_, [&](std::size_t k) { kernel(order[k].second); });
 }
 
 std::shared_ptr<GpuCall> GpuBackend::call(int number, std::uint32_t blocks, std::uint32_t threads,
@@ -40,7 +75,7 @@ std::shared_ptr<GpuCall> GpuBackend::call(int number, std::uint32_t blocks, std:
   const auto at = static_cast<std::size_t>(number);
   auto made = std::make_shared<GpuCall>(kernel(number), blocks, threads, program_->kernels[at].spec.shared_bytes,
                                         std::move(buffers), std::move(values));
-  made->launch.starts_early = starts_early_[at];
+  made->launch.starts_early = module(program_->kernels[at].object).starts_early();
   return made;
 }
 

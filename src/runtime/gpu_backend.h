@@ -27,6 +27,7 @@ class GpuBackend : public Backend {
   bool separate_memory() const override { return true; }
   const void* device() const override { return &gpu_; }
   void load(const Program& program, int threads) override;
+  void make_kernels(const Block& block, const RunState& run) override;
   std::unique_ptr<Queue> create_queue() override;
   std::shared_ptr<void> allocate_lasting(std::size_t bytes) override { return memory_->allocate(bytes); }
   std::shared_ptr<void> allocate_on_host(std::size_t bytes) override { return gpu_.allocate_pinned(bytes); }
@@ -37,7 +38,7 @@ class GpuBackend : public Backend {
   TileTuner* tuner() const { return options_.tuner.get(); }
   const Program& program() const { return *program_; }
 
-  /// The handle of a kernel, which was loaded with the program or (PTX) is compiled on first use.
+  /// The handle of a kernel, which was loaded with the program or is compiled (to PTX, and from it) on first use.
   void* kernel(int number) const;
   bool has_kernel(int number) const { return kernels_[static_cast<std::size_t>(number)].load() != nullptr; }
   /// A launch of a kernel with the shared memory and other attributes of its spec.
@@ -57,9 +58,8 @@ class GpuBackend : public Backend {
                           const ProblemSizes& sizes, const SymbolValues& symbols, std::size_t bytes) const = 0;
 
  protected:
-  virtual std::shared_ptr<GpuModule> load_object(const std::string& object) = 0;
+  virtual std::shared_ptr<GpuModule> load_object(const std::string& object) const = 0;
   const BackendOptions& options() const { return options_; }
-  int threads() const { return threads_; }
 
  private:
   BackendOptions options_;
@@ -67,9 +67,14 @@ class GpuBackend : public Backend {
   Gpu& gpu_;
   const Program* program_ = nullptr;
   int threads_ = 1;
-  std::vector<std::shared_ptr<GpuModule>> modules_;  ///< by object
+  struct Module {
+    std::once_flag once;
+    std::shared_ptr<GpuModule> code;  ///< null: not used yet
+  };
+  const GpuModule& module(int object) const;
+  std::vector<std::size_t> taken(const Choice& choice, const SymbolValues& symbols) const;
+  mutable std::vector<Module> modules_;  ///< by object
   mutable std::vector<std::atomic<void*>> kernels_;  ///< null: not used yet
-  std::vector<bool> starts_early_;                   ///< by kernel: GpuLaunch::starts_early
   mutable std::mutex reserve_mutex_;
   mutable std::map<int, std::uint32_t> reserved_;  ///< by kernel: dynamic shared memory of custom kernels
   mutable std::atomic<bool> library_warned_ = false, library_used_ = false;

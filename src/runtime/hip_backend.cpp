@@ -7,6 +7,6 @@ void HipBackend::add_copies(GpuCall&, const CopiedOperands&, const GpuTiling&, c
   fail(ErrorKind::kInternal, "internal error: a tiling for AMD's chips with tensor maps");
 }
 
-std::shared_ptr<GpuModule> HipBackend::load_object(const std::string& object) { return gpu().load(object); }
+std::shared_ptr<GpuModule> HipBackend::load_object(const std::string& object) const { return gpu().load(object); }
 
 }  // namespace sardonyx

@@ -13,7 +13,7 @@ class HipBackend : public GpuBackend {
 
  protected:
   /// Loads a code object.
-  std::shared_ptr<GpuModule> load_object(const std::string& object) override;
+  std::shared_ptr<GpuModule> load_object(const std::string& object) const override;
 };
 
 }  // namespace sardonyx

@@ -2,15 +2,19 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <set>
+#include <span>
 
 #include "compile/host_threads.h"
 #include "host/parallel.h"
 #include "program/limits.h"
 #include "program/routine_names.h"
 #include "runtime/grid_sizes.h"
+#include "runtime/needed_kernels.h"
 #include "runtime/routine_step.h"
 #include "support/mapped_file.h"
 #include "support/pages.h"
+#include "support/tasks.h"
 
 namespace sardonyx {
 namespace {
@@ -105,12 +109,41 @@ std::shared_ptr<void> allocate_host(std::size_t bytes) {
   return std::shared_ptr<void>(p, std::free);
 }
 
-void HostBackend::load(const Program& program, int) {
-  module_ = std::make_unique<HostModule>(program.objects);
-  for (const KernelInfo& k : program.kernels) {
-    kernels_.push_back(reinterpret_cast<HostKernel>(module_->find(k.symbol)));
-    check(kernels_.back() != nullptr, "kernel {} is not in the compiled code", k.symbol);
-  }
+// Of a complete program all code is linked here; code that may still be compiling, when it is needed.
+void HostBackend::load(const Program& program, int threads) {
+  program_ = &program;
+  threads_ = threads;
+  modules_ = std::vector<Module>(program.objects.size());
+  kernels_ = std::vector<std::atomic<HostKernel>>(program.kernels.size());
+  if (!program.objects.done()) return;
+  for (std::size_t k = 0; k < program.kernels.size(); ++k) kernel(static_cast<int>(k));
+}
+
+const HostModule& HostBackend::module(int object) const {
+  const auto at = static_cast<std::size_t>(object);
+  Module& m = modules_[at];
+  std::call_once(m.once, [&] { m.code = std::make_unique<HostModule>(std::span(&program_->objects[at], 1)); });
+  return *m.code;
+}
+
+HostKernel HostBackend::kernel(int number) const {
+  const auto at = static_cast<std::size_t>(number);
+  if (const HostKernel known = kernels_[at]) return known;
+  const KernelInfo& info = program_->kernels[at];
+  const auto made = reinterpret_cast<HostKernel>(module(info.object).find(info.symbol));
+  check(made != nullptr, "kernel {} is not in the compiled code", info.symbol);
+  kernels_[at] = made;
+  return made;
+}
+
+void HostBackend::make_kernels(const Block& b, const RunState& run) {
+  std::set<int> objects;
+  for (const int k : needed_kernels(b, run, {}))
+    if (!kernels_[static_cast<std::size_t>(k)].load()) objects.insert(program_->kernels[static_cast<std::size_t>(k)].object);
+  if (objects.empty()) return;
+  const std::vector<int> missing(objects.begin(), objects.end());
+  const BackgroundTexts::Pause pause;
+  run_tasks(missing.size(), threads_, [&](std::size_t k) { module(missing[k]); });
 }
 
 std::unique_ptr<Queue> HostBackend::create_queue() { return std::make_unique<HostQueue>(*this); }

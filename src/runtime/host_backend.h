@@ -1,5 +1,6 @@
 // The host CPU as a device.
 #pragma once
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,18 +21,27 @@ class HostBackend : public Backend {
   std::size_t alignment() const override { return 64; }
   bool separate_memory() const override { return false; }
   void load(const Program& program, int threads) override;
+  void make_kernels(const Block& block, const RunState& run) override;
   std::unique_ptr<Queue> create_queue() override;
   /// On huge pages.
   std::shared_ptr<void> allocate_lasting(std::size_t bytes) override;
   std::shared_ptr<void> allocate_on_host(std::size_t bytes) override { return allocate_lasting(bytes); }
 
-  HostKernel kernel(int number) const { return kernels_[static_cast<std::size_t>(number)]; }
+  /// A kernel, which was linked with the program or is compiled on first use.
+  HostKernel kernel(int number) const;
   /// Constant weights in the layout that `kernel` reads, packed once for all steps that read them.
   std::shared_ptr<host::PackedWeights> packed(int buffer, const host::TileKernel& kernel, const RunState& run);
 
  private:
-  std::unique_ptr<HostModule> module_;
-  std::vector<HostKernel> kernels_;
+  struct Module {
+    std::once_flag once;
+    std::unique_ptr<HostModule> code;  ///< null: not used yet
+  };
+  const HostModule& module(int object) const;
+  const Program* program_ = nullptr;
+  int threads_ = 1;
+  mutable std::vector<Module> modules_;  ///< by object
+  mutable std::vector<std::atomic<HostKernel>> kernels_;
   std::mutex packed_mutex_;
   std::map<int, std::shared_ptr<host::PackedWeights>> packed_;  ///< by buffer
 };

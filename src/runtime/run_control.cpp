@@ -40,7 +40,9 @@ void Executor::Run::give(const TensorRef& r, std::shared_ptr<void> memory) {
 
 void Executor::Run::branch(const IfStep& s) {
   const bool taken = eval(s.condition) != 0;
-  auto out = nested(taken ? *s.then_block : *s.else_block);
+  const Block& block = taken ? *s.then_block : *s.else_block;
+  if (!program.objects.done()) e.backend_->make_kernels(block, *this);
+  auto out = nested(block);
   for (const SymbolStep& b : taken ? s.then_symbols : s.else_symbols) symbols.set(b.symbol, eval(b.value));
   for (std::size_t k = 0; k < s.outputs.size(); ++k) give(s.outputs[k], out[k]);
 }

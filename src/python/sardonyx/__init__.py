@@ -41,6 +41,7 @@ from .errors import (
 from .group import join
 from .model import (
     BoundRun,
+    Compiled,
     Kernel,
     Memory,
     MemoryInUse,
@@ -58,6 +59,7 @@ __all__ = [
     "BoundRun",
     "Communicator",
     "CompileError",
+    "Compiled",
     "Device",
     "DeviceError",
     "Error",

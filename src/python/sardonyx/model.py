@@ -54,6 +54,14 @@ class Step(NamedTuple):
     seconds: float
 
 
+class Compiled(NamedTuple):
+    """How far the compilation of kernels is. An object holds one kernel or a few."""
+
+    objects: int  #: of all programs in use
+    ready: int  #: those that have been compiled
+    on_demand: int  #: of these, the ones that compiling the model or a run waited for; the others were compiled in the background
+
+
 class Quantization(NamedTuple):
     """How the GEMMs and convolutions of a model run with precision "int8" or "fp8"."""
 
@@ -184,6 +192,16 @@ class Model:
     def programs(self) -> int:
         """How many programs have been compiled: one serves all sizes, but values and sizes that decide ranks need their own."""
         return self._native.program_count()
+
+    def wait(self) -> None:
+        """Returns when all kernels are compiled, also those that runs so far did not need: unless the option `compile_ahead`
+        is set, they compile in the background. Uses all threads. Raises CompileError."""
+        self._native.wait()
+
+    @property
+    def compiled(self) -> Compiled:
+        """How far the compilation of kernels is."""
+        return Compiled(*self._native.compiled())
 
     @property
     def quantization(self) -> Quantization:
