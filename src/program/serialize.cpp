@@ -14,6 +14,14 @@ std::string serialize(const Program& program) {
   return head.out() + body.out();
 }
 
+std::string serialize_without_code(const Program& p) {
+  ExprTable table;
+  Writer body(table), head(table);
+  body(p.target, p.buffers, p.kernels, p.init, p.main, p.input_names, p.output_names);
+  head(p.symbol_names, table.nodes());
+  return head.out() + body.out();
+}
+
 std::shared_ptr<Program> deserialize(std::span<const std::byte> bytes, std::vector<Data> constants) {
   auto program = std::make_shared<Program>();
   Reader reader(bytes, nullptr);

@@ -13,7 +13,11 @@ namespace sardonyx {
 /// Throws Error(kUnsupported) if the expressions of sizes are too long.
 std::string serialize(const Program& program);
 
-/// The inverse, for untrusted bytes. `constants` become the program's. Throws Error(kInvalidModel) for bytes that
+/// What the program computes, without its machine code, which may not be compiled yet: equal for programs that differ
+/// only in that, and in the elements of constants. It can't be read back. Throws as serialize() does.
+std::string serialize_without_code(const Program& program);
+
+/// The inverse of serialize(), for untrusted bytes. `constants` become the program's. Throws Error(kInvalidModel) for bytes that
 /// serialize() did not write, or if validate() refuses the program. The machine code in it is not checked.
 std::shared_ptr<Program> deserialize(std::span<const std::byte> bytes, std::vector<Data> constants);
 

@@ -67,7 +67,7 @@ std::map<ProgramKey, std::weak_ptr<const DeviceConstants>>& programs() {
 }
 
 ProgramKey key_of(const void* device, const Program& p) {
-  const std::string structure = serialize(p);
+  const std::string structure = serialize_without_code(p);
   const std::string_view parts[] = {"constants", structure};
   const Hash key = hash_of_parts(parts);
   return {device, std::string(reinterpret_cast<const char*>(key.data()), key.size())};
