@@ -23,6 +23,7 @@
 #include "python/reports.h"
 #include "python/tensors.h"
 #include "sardonyx/sardonyx.h"
+#include "support/background.h"
 #include "support/error.h"
 #include "target/describe.h"
 
@@ -351,6 +352,8 @@ NB_MODULE(_sardonyx, m) {
           nb::call_guard<nb::gil_scoped_release>())
       .def("bind", &bind)
       .def("run", &run);
+  // For tests: nothing begins to compile in the background while it exists.
+  nb::class_<BackgroundTexts::Pause>(m, "BackgroundPause").def(nb::init<>());
   nb::class_<Replicas>(m, "Replicas")
       .def("parts", &Replicas::parts)
       .def_prop_ro("batch", &Replicas::batch)

@@ -68,6 +68,9 @@ def join(
 ) -> Communicator: ...
 
 @final
+class BackgroundPause:
+    def __init__(self) -> None: ...
+
 class Replicas:
     @property
     def batch(self) -> str: ...

@@ -48,5 +48,8 @@ class CompileOptions(LoadOptions, total=False):
     fuse: bool
     #: makes every named intermediate value an output.
     all_outputs: bool
+    #: compiles all kernels before the model is ready, also those that only some sizes or branches need; otherwise
+    #: these are compiled in the background, or when a run first needs one.
+    compile_ahead: bool
     #: TOML file of custom operators: kernels in CUDA or HIP, or expressions.
     custom_operators: str | os.PathLike[str] | None
