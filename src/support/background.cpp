@@ -36,6 +36,7 @@ namespace {
 using Lock = std::unique_lock<std::mutex>;
 
 constexpr int kNiceness = 10;  // of background threads: a tenth of the weight of others
+constexpr int kMostRegistrations = 4;
 /// How long a text that somebody needs is left to a background thread, which may hardly run on a busy machine.
 constexpr std::chrono::milliseconds kPatience{500};
 
@@ -50,6 +51,7 @@ struct BackgroundPool {
   std::list<BackgroundTexts*> lists;
   std::list<std::thread> threads, ended;
   int running = 0, pauses = 0;
+  int registrations = 0;  ///< of stop()
   bool stopped = false;
 
   static BackgroundPool& get() {
@@ -145,7 +147,8 @@ struct BackgroundPool {
       lock.lock();
       --running, --list->running_;
       // Functions at exit are called in reverse order: before the destructors of what the first text has created.
-      if (!std::exchange(registered, true)) std::atexit(stop);
+      // A few times: which text creates the last of them is not known, and each registration takes memory.
+      if (!std::exchange(registered, true) && registrations < kMostRegistrations) ++registrations, std::atexit(stop);
       changed.notify_all();
     }
     if (!stopped) ended.splice(ended.end(), threads, self);
