@@ -162,7 +162,11 @@ class Engines:
         self.compiled["sardonyx"](*inputs)
         self.clock.wait()
         seconds = time.perf_counter() - start
-        return {"seconds": seconds, "programs": self.programs() - before[0], "objects": self.compiled_objects()[0] - before[1]}
+        return {
+            "seconds": seconds,
+            "programs": self.programs() - before[0],
+            "objects": self.compiled_objects()[0] - before[1],
+        }
 
     def wait_for_background(self) -> float:
         """Seconds until Sardonyx compiles nothing any more, without taking part in it."""

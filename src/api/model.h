@@ -48,8 +48,8 @@ class Model {
                                               const ModelOptions& options = {});
   /// Waits as wait() does. Throws Error: kIo, kUnsupported without executor(), and the compiler's.
   void save(const std::filesystem::path& path) const;
-  /// Compiles at once, on all threads, what would otherwise be compiled in the background, and returns when the programs
-  /// that exist are complete. Throws the compiler's error.
+  /// Compiles at once, on all threads, what would otherwise be compiled in the background, and returns when the
+  /// programs that exist are complete. Throws the compiler's error.
   void wait() const;
   /// Objects (of a few kernels each) of the programs in use: all, those that have been compiled, and of these the ones
   /// that compiling the model or a run waited for; the others were compiled in the background.

@@ -28,7 +28,8 @@ struct BuildOptions {
   /// Whether kernels that only some runs need (candidates of a choice, branches, steps under a condition) are compiled
   /// after the program is built: in the background, or when a run first needs one (program/objects.h).
   bool background = false;
-  /// Called while kernels compile before the program is built, with the number of finished translation units and of all; one call at a time.
+  /// Called while kernels compile before the program is built, with the number of finished translation units and of
+  /// all; one call at a time.
   std::function<void(std::size_t, std::size_t)> progress;
 };
 

@@ -241,7 +241,7 @@ struct Program {
   std::vector<KernelInfo> kernels;
   Objects objects;     ///< of the kernels, for `target`
   std::string target;  ///< "x86_64 znver4 ...", "gfx942", "sm_90"; see compile/compiler.h
-  Block init;                        ///< computes constants; run once, when the program is loaded
+  Block init;          ///< computes constants; run once, when the program is loaded
   Block main;
   std::vector<std::string> input_names, output_names;
 };

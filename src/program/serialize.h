@@ -17,8 +17,8 @@ std::string serialize(const Program& program);
 /// only in that, and in the elements of constants. It can't be read back. Throws as serialize() does.
 std::string serialize_without_code(const Program& program);
 
-/// The inverse of serialize(), for untrusted bytes. `constants` become the program's. Throws Error(kInvalidModel) for bytes that
-/// serialize() did not write, or if validate() refuses the program. The machine code in it is not checked.
+/// The inverse of serialize(), for untrusted bytes. `constants` become the program's. Throws Error(kInvalidModel) for
+/// bytes that serialize() did not write, or if validate() refuses the program. The machine code in it is not checked.
 std::shared_ptr<Program> deserialize(std::span<const std::byte> bytes, std::vector<Data> constants);
 
 }  // namespace sardonyx

@@ -73,7 +73,7 @@ class GpuBackend : public Backend {
   };
   const GpuModule& module(int object) const;
   std::vector<std::size_t> taken(const Choice& choice, const SymbolValues& symbols) const;
-  mutable std::vector<Module> modules_;  ///< by object
+  mutable std::vector<Module> modules_;              ///< by object
   mutable std::vector<std::atomic<void*>> kernels_;  ///< null: not used yet
   mutable std::mutex reserve_mutex_;
   mutable std::map<int, std::uint32_t> reserved_;  ///< by kernel: dynamic shared memory of custom kernels

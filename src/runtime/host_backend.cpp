@@ -139,7 +139,8 @@ HostKernel HostBackend::kernel(int number) const {
 void HostBackend::make_kernels(const Block& b, const RunState& run) {
   std::set<int> objects;
   for (const int k : needed_kernels(b, run, {}))
-    if (!kernels_[static_cast<std::size_t>(k)].load()) objects.insert(program_->kernels[static_cast<std::size_t>(k)].object);
+    if (!kernels_[static_cast<std::size_t>(k)].load())
+      objects.insert(program_->kernels[static_cast<std::size_t>(k)].object);
   if (objects.empty()) return;
   const std::vector<int> missing(objects.begin(), objects.end());
   const BackgroundTexts::Pause pause;

@@ -228,7 +228,9 @@ def test_several_threads_and_sizes():
         assert results[n].tobytes() == ahead(x=rows(n))["y"].tobytes()
 
 
-@pytest.mark.parametrize("end", ["del model", "pass", "import sys; sys.exit(3)", "import os; pid = os.fork(); pid and os.waitpid(pid, 0)"])
+@pytest.mark.parametrize(
+    "end", ["del model", "pass", "import sys; sys.exit(3)", "import os; pid = os.fork(); pid and os.waitpid(pid, 0)"]
+)
 def test_ending_while_the_background_compiles(end, tmp_path):
     """Closing the model, ending the process with the model alive, and a child of fork() that ends."""
     onnx.save(dense(), tmp_path / "dense.onnx")
