@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "fuse/byte_stores.h"
 #include "graph/analysis.h"
 
 namespace sardonyx {
@@ -28,7 +29,7 @@ bool reads_in_place(const LoopOp& l, const Value* t, const Value* out, bool pair
 
 class Finder {
  public:
-  Finder(Graph& g, const FuseOptions& options) : g_(g), options_(options), constants_(constant_nodes(g)) {
+  Finder(Graph& g, const FuseOptions& options) : g_(g), options_(options), bytes_(g), constants_(constant_nodes(g)) {
     for (const auto& n : g.nodes) {
       if (n->as<ViewOp>()) continue;
       for (Value* v : n->inputs) {
@@ -62,6 +63,7 @@ class Finder {
     for (;;) {
       const Value* current = e.kernel.out;
       if (outputs_.count(current)) return "its result is an output of the graph";
+      if (bytes_.stores(current)) return "";  // what reads it dequantises it
       const std::vector<Node*>& users = users_[current];
       if (users.empty()) return "";
       if (users.size() > 1) return fmt::format("{} nodes read its result", users.size());
@@ -125,6 +127,7 @@ class Finder {
 
   Graph& g_;
   const FuseOptions& options_;
+  const ByteStores bytes_;
   const std::unordered_set<const Node*> constants_;
   std::unordered_map<const Value*, std::vector<Node*>> users_;  // by storage; views are not users
   std::unordered_set<const Value*> outputs_;

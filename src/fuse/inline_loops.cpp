@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "fuse/byte_stores.h"
 #include "fuse/epilogues.h"
 #include "graph/analysis.h"
 
@@ -83,6 +84,7 @@ class Inliner {
           const FuseOptions* report)
       : g_(g),
         keep_(keep),
+        bytes_(g),
         report_(report && report->remarks ? report : nullptr),
         in_place_only_(in_place_only),
         lazy_selections_(options.lazy_selections) {
@@ -237,6 +239,7 @@ class Inliner {
     if (f.loads == 0 && f.cost <= kCheap) return nullptr;
     if (f.movement && f.loads <= 1) return !required || uses > 1 ? nullptr : "it must be in memory and has one user";
     if (required) return "it must be in memory: an output, a routine or a convolution reads it";
+    if (bytes_.stores(v)) return "its 8 bits are better stored by the tile kernel before it";
     const bool multiple = consumers_[v].size() > 1;
     if (multiple && reads_tile_output(*l)) return "it is better the epilogue of the tile kernel before it";
     if (f.movement && f.loads > 1 && reads_one_part(*l, at)) return nullptr;
@@ -409,6 +412,7 @@ class Inliner {
 
   Graph& g_;
   const std::unordered_set<const Value*>& keep_;
+  const ByteStores bytes_;
   const FuseOptions* report_;
   std::set<std::pair<const Node*, const Node*>> reported_;  // producer and consumer
   bool in_place_only_, lazy_selections_;

@@ -105,6 +105,7 @@ def _add_quantize(commands: Any) -> None:
     q.add_argument("--symmetric", action="store_true", help="no zero points")
     q.add_argument("--no-smooth", action="store_true", help="do not use SmoothQuant")
     q.add_argument("--no-bias-correction", action="store_true", help="do not correct biases")
+    q.add_argument("--float-residuals", action="store_true", help="Adds and pooling between products read floats")
     q.add_argument(
         "--block",
         type=int,
@@ -204,6 +205,7 @@ def _quantize(a: argparse.Namespace) -> None:
             symmetric=a.symmetric,
             smooth=not a.no_smooth,
             correct_bias=not a.no_bias_correction,
+            residuals=not a.float_residuals,
             limit=a.limit,
             exclude=a.exclude,
             block=a.block,

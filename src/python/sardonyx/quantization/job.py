@@ -20,6 +20,7 @@ from .onnx_model import OnnxModel
 from .products import Product, find_products
 from .qdq import FORMATS, Format, QdqWriter, rounded, weight_scale
 from .ranges import Histogram, Range
+from .residuals import find_readings, rounding_error, within_limit
 from .scaling import norm_in_front, scale_products, smoothing
 from .settings import BITS, BLOCKED, Feed, LayerReport, OnStep, QuantizeReport, Settings
 
@@ -51,12 +52,20 @@ class Job:
         self.step(what, 0)
         self.samples = collect(model or self.model, self.feed, wanted, self.options, lambda k: self.step(what, k))
 
-    def report(self, layers: Sequence[LayerReport], kept: dict[str, str], ranges: dict[str, Range]) -> QuantizeReport:
+    def report(
+        self,
+        layers: Sequence[LayerReport],
+        kept: dict[str, str],
+        ranges: dict[str, Range],
+        between: Mapping[str, str] | None = None,
+    ) -> QuantizeReport:
         s = self.settings
         method = s.weights if s.to in BLOCKED else s.method
         ordered = sorted(layers, key=lambda x: x.sqnr if x.sqnr == x.sqnr else np.inf)
         after = self.model.weight_bytes()
-        return QuantizeReport(s.to, method, self.samples, tuple(ordered), kept, self.before, after, ranges)
+        return QuantizeReport(
+            s.to, method, self.samples, tuple(ordered), kept, self.before, after, ranges, between=between or {}
+        )
 
     def table(self) -> QuantizeReport:
         assert self.feed is not None
@@ -92,23 +101,25 @@ class Job:
             self.smooth(products, form)
         groups = by_activation(products)
         channels = {name: Channels(g[0].activation_axis) for name, g in groups.items()}
-        found, self.samples = self.ranges_of(channels)
+        between = {r.value for r in find_readings(self.model, products)} if s.residuals else set()
+        found, self.samples = self.ranges_of(channels, between - channels.keys())
         ranges = {
             name: h.range(s.method if form.is_integer else "minmax", symmetric=s.symmetric, percentile=s.percentile)
             for name, h in found.items()
         }
         means = {name: c.mean for name, c in channels.items()}
 
-        def round_operands(model: OnnxModel, chosen: Iterable[Product]) -> None:
+        def round_operands(model: OnnxModel, chosen: Iterable[Product]) -> QdqWriter:
             writer = QdqWriter(model, form, ranges, symmetric=s.symmetric, per_channel=s.per_channel)
             for p in chosen:
                 if s.correct_bias:
                     correct_bias(model, p, means[p.activation], form, s.per_channel)
                 writer.quantise(p)
-            model.drop_unused()
+            return writer
 
         checked, pairs = self._with_copies(products)
         round_operands(checked, [p for _, p in pairs])
+        checked.drop_unused()
         layers = self._sensitivity(checked, pairs, ranges)
         limit = 0.05 if s.limit is None else s.limit
         too_far = {v.name: v.relative for v in layers if v.relative > limit}
@@ -118,15 +129,27 @@ class Job:
             raise InvalidArgumentError(
                 f"every node has an error above the limit of {limit:g}, the smallest {min(too_far.values()):.3g}"
             )
-        round_operands(self.model, chosen)
-        used = {p.activation for p in chosen}
+        errors = {n: rounding_error(found[n], ranges[n], form, symmetric=s.symmetric) for n in between}
+        readings, why = within_limit(self.model, chosen, errors, limit)
+        ranges |= {r.same_as: ranges[r.value] for r in readings if r.same_as}
+        writer = round_operands(self.model, chosen)
+        for r in readings:
+            r.node.input[r.index] = writer.activation(r.value)
+        self.model.drop_unused()
+        used = {p.activation for p in chosen} | {r.value for r in readings}
         return self.report(
-            [v for v in layers if v.name not in too_far], kept, {n: r for n, r in ranges.items() if n in used}
+            [v for v in layers if v.name not in too_far],
+            kept,
+            {n: r for n, r in ranges.items() if n in used},
+            {r.value: "" for r in reversed(readings)} | why,
         )
 
-    def ranges_of(self, channels: dict[str, Channels]) -> tuple[dict[str, Histogram], int]:
-        found = {name: Histogram() for name in channels}
-        self.collect("calibrating", {name: [found[name], channels[name]] for name in channels})
+    def ranges_of(
+        self, channels: dict[str, Channels], others: Iterable[str] = ()
+    ) -> tuple[dict[str, Histogram], int]:
+        """Histograms of the activations whose channels are wanted, and of other values."""
+        found = {name: Histogram() for name in (*channels, *others)}
+        self.collect("calibrating", {name: [h, *([channels[name]] if name in channels else [])] for name, h in found.items()})
         for name, h in found.items():
             if not h.count:
                 raise InvalidArgumentError(f"the activation '{name}' has no finite values on the data")

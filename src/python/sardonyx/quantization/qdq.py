@@ -107,7 +107,7 @@ class QdqWriter:
 
     def quantise(self, p: Product) -> None:
         """Replaces the operands of a product."""
-        p.node.input[0] = self._activation(p)
+        p.node.input[0] = self.activation(p.activation)
         p.node.input[1] = self._weight(p)
 
     def _node(self, kind: str, inputs: list[str], output: str, axis: int | None = None) -> Any:
@@ -116,8 +116,9 @@ class QdqWriter:
             kind, inputs, [output], name=self._model.fresh(output + "/" + kind), **attributes
         )
 
-    def _activation(self, p: Product) -> str:
-        m, name = self._model, p.activation
+    def activation(self, name: str) -> str:
+        """A value, quantised and dequantised."""
+        m = self._model
         if name in self._activations:
             return self._activations[name]
         s = activation_scale(self._ranges[name], self._form, symmetric=self._symmetric)
@@ -128,7 +129,7 @@ class QdqWriter:
             self._node("QuantizeLinear", [name, scale, zero], q),
             self._node("DequantizeLinear", [q, scale, zero], x),
         ]
-        m.insert(nodes, before=p.node)
+        m.insert(nodes, before=m.readers[name][0])
         self._activations[name] = x
         return x
 

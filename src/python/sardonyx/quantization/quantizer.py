@@ -37,6 +37,7 @@ def quantize(
     symmetric: bool = False,
     smooth: bool = True,
     correct_bias: bool = True,
+    residuals: bool = True,
     limit: float | None = None,
     exclude: Sequence[str] = (),
     block: int = 32,
@@ -69,6 +70,8 @@ def quantize(
     smooth: SmoothQuant for MatMul and Gemm, where it lowers the error on the data.
     correct_bias: corrects the biases of Conv and Gemm for the shift of each output channel's mean that rounding the weights
         causes (Nagel et al., "Data-free quantization", 2019).
+    residuals: with "int8" and "fp8", Adds and pooling whose results are quantised for a product read 8 bits, too, so that
+        convolutional networks keep all activations in 8 bits; values whose rounding error is above the limit stay in float.
     limit: nodes whose error (LayerReport.relative) is larger stay in float, with "int8" and "fp8" (None: 0.05); with
         weights of fewer than 8 bits they get 8 (None: no limit).
     exclude: patterns ("*head*") of names of nodes that stay in float.
@@ -101,7 +104,7 @@ def quantize(
         raise InvalidArgumentError(f"'{to}' needs data: typical inputs of the model")
     settings = Settings(
         to, method, percentile, per_channel, symmetric, smooth, correct_bias, limit, tuple(exclude), block, weights,
-        budget, metric or "", tuple(types), target, confidence,
+        budget, metric or "", tuple(types), target, confidence, residuals,
     )  # fmt: skip
     step = progress or (lambda what, count: None)
     run = dict(options or {})

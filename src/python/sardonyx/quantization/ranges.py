@@ -96,7 +96,8 @@ class Histogram:
             return Range(max(whole.low, -threshold), min(whole.high, threshold))
         return self._least_error(symmetric, levels)
 
-    def _centers(self) -> Array:
+    def centers(self) -> Array:
+        """Of the bins."""
         width = 2 * self.limit / _BINS
         return -self.limit + width * (np.arange(_BINS) + 0.5)
 
@@ -111,7 +112,7 @@ class Histogram:
         return Range(max(self.low, min(low, 0.0)), min(self.high, max(high, 0.0)))
 
     def _least_error(self, symmetric: bool, levels: int) -> Range:
-        x, n = self._centers(), self.bins.astype(np.float64)
+        x, n = self.centers(), self.bins.astype(np.float64)
         used = n > 0
         x, n = x[used], n[used]
         best, chosen = math.inf, self.minmax

@@ -124,6 +124,14 @@ def quantize_text(r: QuantizeReport, top: int = 15) -> str:
         parts.append(
             "\n".join(f"{len(names)} in float, {why}: {cut(', '.join(names), 90)}" for why, names in reasons.items())
         )
+    if r.between:
+        floats = {n: why for n, why in r.between.items() if why}
+        parts.append(
+            "\n".join(
+                [f"{len(r.between) - len(floats)} values between products are read in 8 bits by Adds and pooling"]
+                + [f"in float, {why}: {cut(n, 90)}" for n, why in floats.items()]
+            )
+        )
     return "\n\n".join(parts)
 
 

@@ -87,6 +87,8 @@ class QuantizeReport:
     quantized_bytes: int  #: and after
     ranges: dict[str, Range]  #: of activations (table: of all values)
     mixed: MixedReport | None = None
+    #: values that Adds and pooling between products read: "" for those in 8 bits, for the others why they are floats
+    between: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -129,3 +131,4 @@ class Settings:
     types: tuple[str, ...] = ()
     target: str | None = None
     confidence: float = 0.999
+    residuals: bool = True
