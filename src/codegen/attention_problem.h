@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "codegen/attention_codegen.h"
 #include "codegen/emit.h"
 #include "codegen/index_range.h"
 #include "codegen/loop_analysis.h"
@@ -178,6 +179,16 @@ class AttentionProblem {
     function("Out* out(i64 b, i64 h, i64 s)", {{b_, "b"}, {h_, "h"}, {s_, "s"}},
              [&] { returns_address(kernel_.out, rest); });
     function("i64 out_step()", {}, [&] { returns(step); });
+    Value sum;
+    sum.dtype = DType::kFloat32;
+    emit_.bind_local(&sum, "x");
+    emit_.quantizes = true;
+    std::vector<std::pair<Expr, Expr>> to;
+    for (std::size_t k = 0; k < kernel_.vars.size(); ++k) to.emplace_back(kernel_.vars[k], index[k]);
+    const Expr y = flatten_loads(substitute(attention_result(kernel_, load(&sum, sum.dtype, {})), to));
+    function("Out result(i64 b, i64 h, i64 s, i64 d, f32 x)", {{b_, "b"}, {h_, "h"}, {s_, "s"}, {e_, "d"}},
+             [&] { returns(y); });
+    emit_.quantizes = false;
   }
 
   const TileKernel& kernel_;

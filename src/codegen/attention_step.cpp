@@ -203,7 +203,7 @@ std::vector<AttentionStepParts> find_attention_steps(const std::vector<Step>& st
   for (const Step& s : steps) {
     const auto* t = std::get_if<TileKernel>(&s.op);
     const auto* a = t ? t->node->as<AttentionOp>() : nullptr;
-    if (!a || t->epilogue || a->q->op != Op::kLoad || a->k->op != Op::kLoad || a->v->op != Op::kLoad) continue;
+    if (!a || a->q->op != Op::kLoad || a->k->op != Op::kLoad || a->v->op != Op::kLoad) continue;
     AttentionStepParts p{.attention = &s};
     for (const Step& u : steps) {
       if (&u == &s) break;

@@ -84,9 +84,9 @@ class LayoutChooser {
           if (x->op == Op::kLoad && !is_permuted(x, e.kernel.vars) && !reads_vectors(x, e.kernel))
             wanted_.insert(x->value);
         });
-      else if (e.kernel.node->as<MatMulOp>())
+      else
         for (Value* v : loads_of(e.kernel.epilogue))
-          if (!options_.epilogues_in_any_order || storage_of(v) != v || !along_channels(e.kernel, v))
+          if (e.kernel.node->as<AttentionOp>() || !options_.epilogues_in_any_order || storage_of(v) != v || !along_channels(e.kernel, v))
             fixed_.insert(storage_of(v));
     }
     for (const auto& n : g_.nodes)
@@ -151,9 +151,9 @@ class LayoutChooser {
       const auto* l = n->as<LoopOp>();
       if (!l || l->body->op != Op::kLoad || absorbed_.count(n.get())) continue;
       Value* v = const_cast<Value*>(l->body->value);
-      if (!v->producer || v->graph != &g_ || !v->producer->as<AttentionOp>() || fixed_.count(v) || soft_.count(v) ||
-          !v->storage_order.empty())
-        continue;
+      if (!v->producer || v->graph != &g_ || fixed_.count(v) || soft_.count(v) || !v->storage_order.empty()) continue;
+      const Epilogue* epilogue = attention_before(v);
+      if (!epilogue && !v->producer->as<AttentionOp>()) continue;
       std::vector<int> order;
       for (const Expr& var : l->vars)
         for (std::size_t k = 0; k < l->body->args.size(); ++k)
@@ -161,8 +161,17 @@ class LayoutChooser {
       if (order.size() != v->shape.size() || l->vars.size() != v->shape.size()) continue;
       v->storage_order = order;
       std::string why;
-      if (options_.accepts_tile && !options_.accepts_tile(*v->producer, why)) v->storage_order.clear();
+      const bool accepted = epilogue ? !options_.accepts_layout || options_.accepts_layout(epilogue->kernel, why)
+                                     : !options_.accepts_tile || options_.accepts_tile(*v->producer, why);
+      if (!accepted) v->storage_order.clear();
     }
+  }
+
+  // The attention whose epilogue computes v; null if none does.
+  const Epilogue* attention_before(const Value* v) const {
+    for (const Epilogue& e : epilogues_)
+      if (e.kernel.out == v && e.kernel.node->as<AttentionOp>()) return &e;
+    return nullptr;
   }
 
   // A loop whose result only attention reads, if through a view, with the elements of a head far apart (keys that the

@@ -19,6 +19,7 @@
 #include "fuse/pack_operands.h"
 #include "fuse/pad_products.h"
 #include "fuse/pair_products.h"
+#include "fuse/quantize_attention.h"
 #include "fuse/shrink_repeats.h"
 #include "fuse/split_reductions.h"
 #include "fuse/sum_products.h"
@@ -124,6 +125,12 @@ constexpr Pass kPasses[] = {
      "After inlining, which leaves one form of softmax however it was written, and before epilogues, which would take "
      "parts of it.",
      fusing, [](PassState& s) { find_attention(s.graph, s.options); }},
+    {"quantize_attention", "attention_expressions, unless fusion is off",
+     "Computes the 8-bit form of attention's result in attention's order, before it is transposed.",
+     "After attention; before epilogues, one of which it becomes, and layouts, which give attention's result the order "
+     "of the transpose.",
+     [](const FuseOptions& o) { return o.attention_expressions && !o.disabled; },
+     [](PassState& s) { quantize_attention(s.graph, s.options); }},
     {"shrink_repeats", "shrink_repeats, unless fusion is off",
      "Sets dims along which a tensor is constant (expanded masks) to size 1.",
      "After attention, which has taken over masks as expressions where it can.",

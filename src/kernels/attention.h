@@ -60,7 +60,7 @@ SDX_FN void attention_merge(const P& p, const AttentionSizes& n, i64 rows) {
         const f32* part = parts + k * (kDv + 2);
         sum += part[d] * detail::fast_exp(part[kDv] - base);
       }
-      p.out(b, h, s)[d * p.out_step()] = cast<typename P::Out>(sum * scale);
+      p.out(b, h, s)[d * p.out_step()] = p.result(b, h, s, d, sum * scale);
     }
   }
 }

@@ -20,6 +20,7 @@
 //                                      t) and value_from(b, h, t), as in a paged KV cache. 3: the same for int8,
 //                                      key_numbers(b, h, t), times key_scale(b, h, t)
 //   out(b, h, s), out_step()           where a row of the output begins, and the stride of its elements
+//   result(b, h, s, d, x)              what is stored for a result x, of type Out
 //   kOutDirect                         rows of the output are contiguous and 16-byte aligned
 //   kPlain, factor()                   scores are products times a positive factor only; otherwise score(b, h, s, t, x)
 //   kBounds, begin, end(b, h, s)       the query attends to keys begin <= t < end only
@@ -424,7 +425,7 @@ struct AttentionKernel : AttentionProducts<P, kForm> {
             if (P::kValueDim % 16 != 0 && at >= P::kValueDim) continue;
             Run run;
 #pragma clang loop unroll(full)
-            for (int x = 0; x < kRun; ++x) run.x[x] = cast<Out>(sums[q][d][e + x] * scale);
+            for (int x = 0; x < kRun; ++x) run.x[x] = p.result(b, row.h, row.s, at + x, sums[q][d][e + x] * scale);
             if constexpr (kRun == 1)
               to[at * p.out_step()] = run.x[0];
             else

@@ -383,7 +383,7 @@ struct AttentionStepMma {
         to[d] = sum;
         if (d == 0) to[kDim] = top, to[kDim + 1] = total;
       } else {
-        p.out(b, h0 + g, 0)[d * p.out_step()] = cast<typename P::Out>(sum * attention_scale(p, b, h0 + g, top, total));
+        p.out(b, h0 + g, 0)[d * p.out_step()] = p.result(b, h0 + g, 0, d, sum * attention_scale(p, b, h0 + g, top, total));
       }
     };
     if constexpr (kCluster == 1) {

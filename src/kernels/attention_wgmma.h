@@ -442,7 +442,8 @@ struct WgmmaAttention {
       for (int i = 0; i < kSums; i += 4) {
         if (i * 2 >= kHead) break;
         const u32 at = i * 2 + lane % 4 * 2;
-        const Pair x = {cast<Out>(sums[i + 2 * k] * scale), cast<Out>(sums[i + 2 * k + 1] * scale)};
+        const Pair x = {p.result(b, h, row_at(k), at, sums[i + 2 * k] * scale),
+                        p.result(b, h, row_at(k), at + 1, sums[i + 2 * k + 1] * scale)};
         if constexpr (P::kOutDirect != 0)
           *(Pair*)__builtin_assume_aligned(to + at, sizeof(Pair)) = x;
         else

@@ -36,6 +36,7 @@ struct P {
   SDX_FN f32 sink(i64 b, i64 h) const { return f32(h) * 0.25f; }
   SDX_FN Out* out(i64 b, i64 h, i64 s) const { return o + ((b * heads + h) * queries + s) * VALUE; }
   SDX_FN i64 out_step() const { return 1; }
+  SDX_FN Out result(i64, i64, i64, i64, f32 x) const { return cast<Out>(x); }
 };
 #if defined(__GFX9__)
 SDX_KERNEL SDX_MIN_WAVES(2)
