@@ -1,6 +1,7 @@
 """sardonyx.quantize() and `sardonyx quantize`: what is written equals the rounding that it stands for, in ONNX Runtime too;
 ranges, scales and corrections do what their papers say; what can't be done is refused."""
 
+import dataclasses
 import json
 import sys
 
@@ -16,7 +17,12 @@ from sardonyx.llm.convert import convert_gguf
 from sardonyx.llm.weights import Dense, quantised
 from sardonyx.quantization import weight_only
 from sardonyx.quantization.calibration import Channels, Gram, Rows
+from sardonyx.quantization.onnx_model import OnnxModel
+from sardonyx.quantization.products import find_products
+from sardonyx.quantization.qdq import FORMATS, activation_scale, rounded
 from sardonyx.quantization.ranges import Histogram
+from sardonyx.quantization.report import quantize_text
+from sardonyx.quantization.residuals import rounding_error, within_limit
 
 PYTHON = {"SARDONYX_PYTHON": sys.executable}
 
@@ -75,7 +81,9 @@ def test_int8_is_close_and_runs_in_onnxruntime(method):
     done = sardonyx.quantize(network(), DATA, method=method, limit=1)
     onnx.checker.check_model(done.model)
     kinds = [n.op_type for n in done.model.graph.node]
-    assert kinds.count("QuantizeLinear") == 4 and kinds.count("DequantizeLinear") == 8
+    # Four activations and what pooling reads; four weights.
+    assert kinds.count("QuantizeLinear") == 5 and kinds.count("DequantizeLinear") == 9
+    assert done.report.between == {"r2": ""}
     assert done.report.kept == {"depthwise (Conv)": "it has groups"} and done.report.samples == 6
     assert {v.name for v in done.report.layers} == {"first (Conv)", "second (Conv)", "dense (Gemm)", "head (MatMul)"}
     sqnr = [v.sqnr for v in done.report.layers]
@@ -84,8 +92,8 @@ def test_int8_is_close_and_runs_in_onnxruntime(method):
     assert error(done.model, network()) < (0.1 if method == "entropy" else 0.03)
     compiled = sardonyx.compile(done.model)
     ours, theirs = compiled(DATA[0])["y"], in_onnxruntime(done.model, DATA[0])
-    # The same integers; scales are applied in another order.
-    assert np.abs(ours - theirs).max() < 1e-5 * np.abs(theirs).max()
+    # The same integers; scales are applied in another order, after which the mean can be rounded to another step.
+    assert np.abs(ours - theirs).max() < 0.02 * np.abs(theirs).max()
     names = [k.name for k in compiled.kernels()]
     assert names.count("integer_conv") == 2 and names.count("integer_matmul") == 2
 
@@ -112,13 +120,90 @@ def test_options_lower_or_raise_the_error():
     assert "n/scaled" in str(sardonyx.quantize(network(13), DATA).model.graph)  # no normalisation: a node of its own
 
 
+def residual_network():
+    """A block with a convolution beside it, one with the block's input beside it, both kinds of pooling."""
+    rng = np.random.default_rng(3)
+    normal = lambda *shape: rng.standard_normal(shape).astype(np.float32) / 10
+    weights = {"w1": normal(32, 8, 3, 3), "w4": normal(40, 32)}
+    weights |= {f"a{k}": normal(32, 32, 3, 3) for k in (1, 2)} | {"side": normal(32, 32, 1, 1)}
+    conv = lambda x, w, y: helper.make_node("Conv", [x, w], [y], name=y, pads=[1 if w != "side" else 0] * 4)
+    nodes = [
+        conv("x", "w1", "c1"),
+        helper.make_node("Relu", ["c1"], ["r1"]),
+        helper.make_node("MaxPool", ["r1"], ["m"], kernel_shape=[2, 2], strides=[2, 2]),
+        conv("m", "a1", "c2"),
+        conv("m", "side", "s"),
+        helper.make_node("Add", ["c2", "s"], ["t1"]),
+        helper.make_node("Relu", ["t1"], ["r2"]),
+        conv("r2", "a2", "c3"),
+        helper.make_node("Add", ["r2", "c3"], ["t2"]),
+        helper.make_node("Relu", ["t2"], ["r3"]),
+        helper.make_node("GlobalAveragePool", ["r3"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("Gemm", ["f", "w4"], ["y"], name="dense", transB=1),
+    ]
+    return make(nodes, [("x", ["n", 8, 12, 12])], [("y", ["n", 40])], weights)
+
+
+def test_adds_and_pooling_read_8_bits():
+    model = residual_network()
+    done = sardonyx.quantize(model, DATA, smooth=False)
+    assert done.report.between == dict.fromkeys(["r1", "s", "r2", "r3"], "")
+    onnx.checker.check_model(done.model)
+    readers = {x: n for n in done.model.graph.node for x in n.input}
+    assert [i.rsplit("/", 1)[-1] for n in done.model.graph.node if n.op_type in ("Add", "MaxPool") for i in n.input] == [
+        "dequantized",  # of r1
+        "c2",  # added in its own convolution's epilogue
+        "dequantized",
+        "dequantized",
+        "c3",
+    ]
+    assert readers["r1"].op_type == "QuantizeLinear" and readers["r3"].op_type == "QuantizeLinear"
+    # What pooling passes on is not rounded again.
+    scales = {n.input[0]: n.input[1] for n in done.model.graph.node if n.op_type == "QuantizeLinear"}
+    values = {t.name: onnx.numpy_helper.to_array(t) for t in done.model.graph.initializer}
+    assert values[scales["r1"]] == values[scales["m"]]
+    assert error(done.model, model) < 0.03
+    ours = sardonyx.compile(done.model)(DATA[0])["y"]
+    # A sum in another order can round a value to the next step.
+    assert np.abs(ours - in_onnxruntime(done.model, DATA[0])).max() < 0.02 * np.abs(ours).max()
+    floats = sardonyx.quantize(model, DATA, smooth=False, residuals=False)
+    assert not floats.report.between and error(floats.model, model) < error(done.model, model) * 1.5
+
+
+def test_values_between_products_above_the_limit_stay_in_float():
+    model = OnnxModel(residual_network())
+    products, _ = find_products(model, (), grouped=False)
+    found, why = within_limit(model, products, {"r1": 0.01, "s": 0.2, "r2": 0.01, "r3": 0.01}, 0.05)
+    assert [r.value for r in found] == ["r3", "r2", "r1"]  # of the second Add; pooling
+    assert list(why) == ["s"] and "0.2, above the limit of 0.05" in why["s"]
+    # Where the product behind it stays in float, what it reads does too.
+    found, _ = within_limit(model, products[:-1], dict.fromkeys(["r1", "s", "r2", "r3"], 0.0), 0.05)
+    assert {r.value for r in found} == {"r1", "s"}
+    report = sardonyx.quantize(residual_network(), DATA[:2], smooth=False).report
+    report = dataclasses.replace(report, between=dict(report.between) | why)
+    assert "3 values between products" in quantize_text(report) and why["s"] in quantize_text(report)
+
+
+def test_rounding_error_is_that_of_the_values():
+    x = np.abs(np.random.default_rng(0).standard_normal(100_000)).astype(np.float32)
+    h = Histogram()
+    h.add(x)
+    form, r = FORMATS["int8"], h.minmax
+    want = rounded(x, activation_scale(r, form, symmetric=False), form)
+    want = np.sqrt(((want - x) ** 2).mean() / (x**2).mean())
+    assert rounding_error(h, r, form, symmetric=False) == pytest.approx(want, rel=0.05)  # bins have a width
+
+
 def test_products_above_the_limit_stay_in_float():
     layers = sardonyx.quantize(network(), DATA, limit=1).report.layers
     between = (layers[0].relative + layers[1].relative) / 2
     done = sardonyx.quantize(network(), DATA, limit=between)
     assert [v.name for v in done.report.layers] == [v.name for v in layers[1:]]
     assert "above the limit" in done.report.kept[layers[0].name]
-    assert [n.op_type for n in done.model.graph.node].count("QuantizeLinear") == 3
+    assert [n.op_type for n in done.model.graph.node].count("QuantizeLinear") == 3 + sum(
+        not why for why in done.report.between.values()
+    )
     with pytest.raises(sardonyx.InvalidArgumentError, match="every node has an error above"):
         sardonyx.quantize(network(), DATA, limit=1e-9)
 

@@ -101,7 +101,9 @@ class Job:
             self.smooth(products, form)
         groups = by_activation(products)
         channels = {name: Channels(g[0].activation_axis) for name, g in groups.items()}
-        between = {r.value for r in find_readings(self.model, products)} if s.residuals else set()
+        # ONNX Runtime takes QuantizeLinear and DequantizeLinear around Add and pooling for integers, whatever their type is.
+        reads = s.residuals and form.is_integer
+        between = {r.value for r in find_readings(self.model, products)} if reads else set()
         found, self.samples = self.ranges_of(channels, between - channels.keys())
         ranges = {
             name: h.range(s.method if form.is_integer else "minmax", symmetric=s.symmetric, percentile=s.percentile)

@@ -147,14 +147,14 @@ class QdqWriter:
         q = m.add_weight(p.weight + "/quantized", quantised(w, s, self._form, axis))
         x = m.fresh(p.weight + "/dequantized")
         m.insert([self._node("DequantizeLinear", [q, scale, zero], x, axis)])
-        if p.kind == "MatMul" and not self._form.is_integer:
+        if p.kind in ("MatMul", "Conv") and not self._form.is_integer:
             x = self._same_shape(x, w.shape)
         self._weights[key] = x
         return x
 
     def _same_shape(self, x: str, shape: tuple[int, ...]) -> str:
-        """x through a Reshape to its own shape, which costs nothing. Without it, ONNX Runtime 1.31 fuses a MatMul of dequantised
-        operands to MatMulIntegerToFloat, whatever their type, and then refuses float8."""
+        """x through a Reshape to its own shape, which costs nothing. Without it, ONNX Runtime 1.31 fuses a MatMul or Conv of dequantised
+        operands to MatMulIntegerToFloat or QLinearConv, whatever their type, and then refuses float8."""
         m = self._model
         dims = m.add_weight(x + "/shape", np.array(shape, np.int64))
         y = m.fresh(x + "/same")
