@@ -319,7 +319,7 @@ class Generator : AttentionProblem {
     if (q_.direct && k_.gathered && v_.gathered)
       text += ", keys in pages";
     else if (q_.direct && k_.numbers && v_.numbers)
-      text += ", keys in pages of int8";
+      text += fmt::format(", keys of {}{}", name(k_.numbers->dtype), is_const(k_.scale) ? "" : " in pages");
     else if (!(q_.direct && k_.direct && v_.direct))
       text += ", operands computed";
     return text;
@@ -455,7 +455,7 @@ class Generator : AttentionProblem {
                       [&] { returns_address(o.load->value, o.start); });
     if (o.numbers) {
       const std::vector<std::pair<Expr, std::string>> vars = {{b_, "b"}, {h_, "h"}, {t_, "t"}};
-      function(fmt::format("const i8* {}_numbers(i64 b, i64 h, i64 t)", o.name), vars,
+      function(fmt::format("const {}* {}_numbers(i64 b, i64 h, i64 t)", storage_name(o.numbers->dtype), o.name), vars,
                [&] { returns_address(o.numbers->value, o.start); });
       return function(fmt::format("f32 {}_scale(i64 b, i64 h, i64 t)", o.name), vars, [&] { returns(o.scale); });
     }

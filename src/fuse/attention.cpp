@@ -78,12 +78,18 @@ Expr operand(const Expr& x, const Expr& row, const Expr& element, double* factor
 }
 
 // If x loads a tensor whose rows are int8 in pages times a number for each row: a load of the integers, and `scale`
-// becomes the row's. Otherwise empty.
-Expr scaled_rows(const Expr& x, const Expr& element, Expr& scale) {
+// becomes the row's. The same with a scale of 1 for rows of int8 or float8 that are only converted, if `converts`.
+// Otherwise empty.
+Expr scaled_rows(const Expr& x, const Expr& row, const Expr& element, bool converts, Expr& scale) {
   const Expr y = through_movement(x);
   if (y->op != Op::kLoad || !y->value->producer || !y->value->producer->as<LoopOp>()) return {};
   Expr e = body_at(y);
-  while (e->op == Op::kCast && is_float(e->dtype) && is_float(e->args[0]->dtype)) e = e->args[0];
+  while (e->op == Op::kCast && is_float(e->dtype) && (is_float(e->args[0]->dtype) || e->args[0]->op == Op::kLoad))
+    e = e->args[0];
+  if (converts && (e->dtype == DType::kInt8 || e->dtype == DType::kFloat8E4M3FN) && contiguous_rows(e, row, element)) {
+    scale = constant_float(1, DType::kFloat32);
+    return e;
+  }
   if (e->op != Op::kMul || e->dtype != DType::kFloat32) return {};
   for (const std::size_t k : {0, 1}) {
     const Expr &numbers = e->args[k], &factor = e->args[1 - k];
@@ -300,8 +306,10 @@ class Finder {
       double factor = s.scale;
       a.q = operand(a.q, a.vars[2], a.vars[4], &factor);
       Expr k_scale, v_scale;
-      const Expr k = scaled_rows(a.k, a.vars[4], k_scale), v = scaled_rows(a.v, a.vars[5], v_scale);
-      if (k && v) {
+      const bool converts = options_.attention_expressions;
+      const Expr k = scaled_rows(a.k, a.vars[3], a.vars[4], converts, k_scale),
+                 v = scaled_rows(a.v, a.vars[3], a.vars[5], converts, v_scale);
+      if (k && v && k->dtype == v->dtype) {
         a.k = k, a.k_scale = k_scale;
         a.v = v, a.v_scale = v_scale;
       } else {

@@ -99,7 +99,7 @@ struct AttentionOp {
   double softcap = 0;  ///< 0: none
   Exprs vars;
   Expr q, k, v, bias;
-  /// If not empty, k and v are int8, and each is multiplied by its own: float32 over b, h, t.
+  /// If not empty, k and v are int8 or float8 e4m3, and each is multiplied by its own: float32 over b, h, t.
   Expr k_scale, v_scale;
   /// Query s attends to begin <= t < end only: int64 over b, h, s; empty: no such limit.
   Expr begin, end;

@@ -17,8 +17,8 @@
 //                                      point to them, key_row() and value_row() are row strides in elements; otherwise
 //                                      query_at, key_at, value_at(b, h, row, d) give elements. 2 for keys and values:
 //                                      rows are contiguous, aligned and each at an address of its own, key_from(b, h,
-//                                      t) and value_from(b, h, t), as in a paged KV cache. 3: the same for int8,
-//                                      key_numbers(b, h, t), times key_scale(b, h, t)
+//                                      t) and value_from(b, h, t), as in a paged KV cache. 3: the same for int8 or
+//                                      float8, key_numbers(b, h, t), times key_scale(b, h, t)
 //   out(b, h, s), out_step()           where a row of the output begins, and the stride of its elements
 //   result(b, h, s, d, x)              what is stored for a result x, of type Out
 //   kOutDirect                         rows of the output are contiguous and 16-byte aligned

@@ -197,12 +197,12 @@ struct AttentionOperands {
     else
       return base + i64(t) * distance;
   }
-  // Integers of a row times its scale.
-  template <int N>
-  static SDX_FN void scaled_elements(const i8* numbers, f32 scale, T (&x)[N]) {
-    const auto n = *(const vec<i8, N>*)numbers;
+  // Numbers of a row times its scale.
+  template <class Number, int N>
+  static SDX_FN void scaled_elements(const Number* numbers, f32 scale, T (&x)[N]) {
+    const auto n = *(const vec<u8, N>*)numbers;
 #pragma clang loop unroll(full)
-    for (int k = 0; k < N; ++k) x[k] = cast<T>(f32(n[k]) * scale);
+    for (int k = 0; k < N; ++k) x[k] = cast<T>(cast<f32>(bit_cast<Number>(u8(n[k]))) * scale);
   }
   // Rows past the limit are read from the last one; place() zeroes them.
   SDX_FN vec16 key_chunk(u32 t, u32 chunk, const T* base, i64 distance, u32 limit) const {

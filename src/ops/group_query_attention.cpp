@@ -165,12 +165,21 @@ Fresh rows_for(Graph& g, const Stored& to, const Fresh& rows, const Projections&
   return {q, row, 0};
 }
 
-/// All keys or values, [B, Hk, total, D], in the query's type.
+/// All keys or values as the cache stores them, [B, Hk, total, D], converted to the query's type without their scales.
 Value* rows_of(Graph& g, const Stored& from, Value* present, const Expr& total, DType dtype) {
   if (!from.scales) return tensor::slice(g, present, 2, 0, total);
   const Exprs shape = {present->shape[0], present->shape[1], total, present->shape[3]};
-  return tensor::generate(
-      g, shape, [&](const Exprs& i) { return dequantize(tensor::at(present, i), from.scale(i[1], i[3]), {}, dtype); });
+  return tensor::generate(g, shape, [&](const Exprs& i) { return cast(tensor::at(present, i), dtype); });
+}
+
+/// Queries times the scales of keys, or results times the scales of values: [B, H, S, D]. The scales of a channel are the
+/// same for all keys, so that they need not be applied to each of them.
+Value* scaled_channels(Graph& g, const Stored& by, Value* x, std::int64_t group) {
+  if (!by.scales) return x;
+  return tensor::generate(g, x->shape, [&](const Exprs& i) {
+    const Expr scale = by.scale(idx::floordiv(i[1], group), i[3]);
+    return cast(el::mul(cast(tensor::at(x, i), DType::kFloat32), scale), x->dtype);
+  });
 }
 
 Cache cache_of(OpContext& c, const Projections& p) {
@@ -298,7 +307,8 @@ void group_query_attention(OpContext& c) {
   c.out(1, present[0]);
   c.out(2, present[1]);
   AttentionSpec spec;
-  spec.q = tensor::transpose(g, p.q, {0, 2, 1, 3});
+  const std::int64_t group = p.heads.query / p.heads.kv;
+  spec.q = scaled_channels(g, cache.keys, tensor::transpose(g, p.q, {0, 2, 1, 3}), group);
   spec.k = rows_of(g, cache.keys, present[0], cache.total, dtype);
   spec.v = rows_of(g, cache.values, present[1], cache.total, dtype);
   spec.type = accumulator(dtype);
@@ -306,7 +316,7 @@ void group_query_attention(OpContext& c) {
   spec.softcap = c.attr_f("softcap", 0);
   add_scores(c, p, cache, spec);
   const AttentionResult r = attention(g, spec);
-  c.out(0, merge_heads(g, r.y));
+  c.out(0, merge_heads(g, scaled_channels(g, cache.values, r.y, group)));
   if (!c.wants(3)) return;
   const std::int64_t which = c.attr("qk_output", 0);
   c.require(which == 1 || which == 2, "qk_output is {} but its output is used", which);
