@@ -181,13 +181,13 @@ class Generator : AttentionProblem {
       const Expr parts = step_parts(units_, keys_), clustered = compare(Op::kLe, units_, kMostClustered / kStepCluster);
       need_partial(logical_and(one_, compare(Op::kGt, parts, 1)), parts);
       const std::string p = fmt::format(
-          "struct P {{\n  using T = {0};\n  using Out = {1};\n  enum : int {{ kDim = {2}, kValueDim = {2}, kGroup = "
-          "{3}, kPlain = {4}, kBounds = {5}, kSink = {6}, kZeroEmpty = {7}, kAppends = 0 }};\n{8}{9}  SDX_FN void "
+          "struct P {{\n  using T = {0};\n  using Out = {1};\n  using Stored = {12};\n  enum : int {{ kDim = {2}, "
+          "kValueDim = {2}, kGroup = {3}, kPlain = {4}, kBounds = {5}, kSink = {6}, kZeroEmpty = {7}, kAppends = 0 }};\n{8}{9}  SDX_FN void "
           "wait() "
           "{{\nwait_for_launch();\n{10}}}\n}};\nP p{{{11}}};\n",
           storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), group_, int(plain_),
           int(a_.begin || a_.end), int(bool(a_.sink)), int(a_.zero_empty), members_, one_query_text_, after_wait_,
-          values_);
+          values_, storage_name(a_.k->dtype));
       Launches launches;
       for (const int cluster : {kStepCluster, kSmallStepCluster}) {
         const Expr blocks = cluster == kStepCluster ? select(clustered, units_ * parts * cluster, 0)
@@ -197,7 +197,7 @@ class Generator : AttentionProblem {
         const std::size_t number =
             kernel_of(p, true,
                       fmt::format("attention_step_mma<P, {}, {}>(p, {{u32(keys), u32(heads), u32(splits), "
-                                  "keys, keys, partial}}, u32(batch));\n",
+                                  "p.past_rows(), p.past_rows(), partial}}, u32(batch));\n",
                                   cluster, lds),
                       {.cluster = static_cast<std::uint32_t>(cluster)}, lds);
         launches.push_back(launch(number, blocks, cluster == kStepCluster ? parts : Expr(1), true));
@@ -355,30 +355,38 @@ class Generator : AttentionProblem {
   std::string one_query_functions(const Operand& k, const Operand& v, std::int64_t group) {
     std::int64_t heads = 0;
     const std::int64_t d = extent(d_);
-    if (!chip_.has(Feature::kClusters) || d != extent(e_) || !takes_step_mma(type_, d, group) || !k.direct ||
-        !v.direct || !is_const_int(h_->args[0], heads) || heads % group != 0)
+    const bool bytes = k.numbers && v.numbers && is_one(k.scale) && is_one(v.scale) && d % 32 == 0;
+    if (!chip_.has(Feature::kClusters) || d != extent(e_) || !takes_step_mma(type_, d, group) ||
+        !(bytes || (k.direct && v.direct)) || !is_const_int(h_->args[0], heads) || heads % group != 0)
       return {};
     for (const Expr& x : {a_.begin, a_.end})
       if (x && (mentions(x, h_) || mentions(x, t_))) return {};
     const Expr shared = idx::floordiv(h_, Expr(group));
     const auto number = [](const Expr& v) { return is_const(v) || is_const(v->args[0], 1) ? Expr(0) : v; };
+    const auto load_of = [&](const Operand& o) { return bytes ? o.numbers : o.load; };
+    // A cache may have room for more keys.
+    const Value* cache = load_of(k)->value;
+    const Expr rows = cache->rank() == 4 ? cache->shape[2] : t_->args[0];
     for (const Operand* o : {&k, &v})
-      if (!idx::provably_equal(o->load->args[0],
+      if (!idx::provably_equal(load_of(*o)->args[0],
                                idx::linearize({number(b_), heads == group ? Expr(0) : shared, number(t_), o->element},
-                                              {b_->args[0], Expr(heads / group), t_->args[0], Expr(d)})))
+                                              {b_->args[0], Expr(heads / group), rows, Expr(d)})))
         return {};
     std::string others;
     std::swap(text_, others);
     const Expr query = is_const(s_) ? a_.q : substitute(a_.q, {{s_, Expr(0)}});
     function("T query(i64 b, i64 h, i64 d)", {{b_, "b"}, {h_, "h"}, {d_, "d"}}, [&] { returns(flatten_loads(query)); });
-    function("const T* past_key()", {}, [&] { returns_address(k.load->value, 0); });
-    function("const T* past_value()", {}, [&] { returns_address(v.load->value, 0); });
+    function("const Stored* past_key()", {}, [&] { returns_address(load_of(k)->value, 0); });
+    function("const Stored* past_value()", {}, [&] { returns_address(load_of(v)->value, 0); });
+    function("i64 past_rows()", {}, [&] { returns(rows); });
     scores();
     limits();
     out();
     std::swap(text_, others);
     return others;
   }
+
+  static bool is_one(const Expr& e) { return is_const(e) && e->f == 1; }
 
   Operand operand(const std::string& name, const Expr& load, const Expr& row, const Expr& element) {
     Operand o;

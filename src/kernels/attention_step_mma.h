@@ -16,6 +16,7 @@
 // heads.
 //
 // Besides what attention_step.h requires, P has
+//   Stored      type of the cache's elements: T, or of 8 bits, which are converted (kDim is then a multiple of 32)
 //   wait()      after it, the results of earlier launches may be read
 //   kAppends    if 0, there is no new row: start, new_key, new_value, key and value are not called, and all keys are
 //   those of the cache
@@ -51,16 +52,36 @@ SDX_FN u32 transposed(u32 x) {
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
   return y;
 }
+/// Four numbers of 8 bits as two pairs of T. All of them are exact in 16 bits.
+template <class T, class Number>
+SDX_FN void widened(u32 bytes, u32& low, u32& high) {
+  if constexpr (is_same<T, f16> && is_same<Number, f8e4m3fn>) {
+    to_halves(bytes, low, high);
+  } else if constexpr (is_same<T, f16> && is_same<Number, i8>) {
+    // As the mantissa of 1024 + x + 128, from which 1152 is subtracted.
+    const u32 shifted = bytes ^ 0x80808080;
+    low = __nvvm_prmt(i32(shifted), 0x64646464, 0x4140);
+    high = __nvvm_prmt(i32(shifted), 0x64646464, 0x4342);
+    asm("sub.f16x2 %0, %0, %1;" : "+r"(low) : "r"(0x64806480));
+    asm("sub.f16x2 %0, %0, %1;" : "+r"(high) : "r"(0x64806480));
+  } else {
+    const auto number = [&](u32 k) SDX_LAMBDA { return cast<f32>(bit_cast<Number>(u8(bytes >> k * 8))); };
+    low = pack2<T>(number(0), number(1));
+    high = pack2<T>(number(2), number(3));
+  }
+}
 }  // namespace detail
 
 /// kCluster: workgroups that share the keys of a sequence, 1 to 8.
 template <class P, u32 kCluster>
 struct AttentionStepMma {
   using T = typename P::T;
+  using Stored = typename P::Stored;
+  static constexpr bool kConverts = sizeof(Stored) == 1;
   static constexpr u32 kDim = P::kDim, kGroup = P::kGroup, kElements = kGroup * kDim, kWaves = kThreads / kWave;
   static constexpr layout::StepMmaLayout kLayout{kDim, kGroup, kCluster, P::kAppends != 0};
   static constexpr u32 kTile = kLayout.kTile, kChunks = kLayout.chunks(), kSlice = kElements / kCluster;
-  static_assert(sizeof(T) == 2 && kDim % 16 == 0 && kGroup <= 8 && kElements % kCluster == 0);
+  static_assert(sizeof(T) == 2 && kDim % (kConverts ? 32 : 16) == 0 && !(kConverts && P::kAppends) && kGroup <= 8 && kElements % kCluster == 0);
   using Rows = detail::SharedRows<int(kChunks), false>;
   // Memory of a wave: keys and values of a tile, later its sums and each head's sum of exponentials. There are two
   // tiles (double buffering) where memory bandwidth is the limit; where latency is, in steps of 8 sequences with 512
@@ -99,12 +120,59 @@ struct AttentionStepMma {
     }
   }
 
+  /// A lane's part of a tile in 8 bits: 16 elements of a row each.
+  struct Held {
+    vec16 keys[kDim / 32], values[kDim / 32];
+  };
+
+  /// fetch() of 8 bits, to registers, for place().
+  SDX_FN Held fetch_bytes(i64 row0, u32 first, u32 end) const {
+    constexpr u32 kRow = kDim / 16;
+    const Stored *keys = p.past_key() + row0 * kDim, *values = p.past_value() + row0 * kDim;
+    Held held;
+#pragma clang loop unroll(full)
+    for (u32 i = 0; i < kDim / 32; ++i) {
+      const u32 at = i * kWave + thread_id() % kWave, row = at / kRow, chunk = at % kRow;
+      const bool there = first + row < end;
+      const u64 from = u64(there ? first + row : 0) * kDim + chunk * 16;
+      held.keys[i] = *(const vec16*)__builtin_assume_aligned(keys + from, 16);
+      held.values[i] = *(const vec16*)__builtin_assume_aligned(values + from, 16);
+    }
+    return held;
+  }
+
+  /// Converts what fetch_bytes() has loaded, and stores it as fetch() does.
+  static SDX_FN void place(const Held& held, detail::shared_ptr<vec16> to) {
+    constexpr u32 kRow = kDim / 16;
+#pragma clang loop unroll(full)
+    for (u32 i = 0; i < kDim / 32; ++i) {
+      const u32 at = i * kWave + thread_id() % kWave, row = at / kRow, chunk = at % kRow * 2;
+#pragma clang loop unroll(full)
+      for (u32 half = 0; half < 2; ++half) {
+        to[Rows::at(row, chunk + half)] = converted(held.keys[i], half);
+        to[kTileVectors + Rows::at(row, chunk + half)] = converted(held.values[i], half);
+      }
+    }
+  }
+  /// Eight of 16 elements of 8 bits as T.
+  static SDX_FN vec16 converted(const vec16& bytes, u32 half) {
+    struct Words {
+      u32 x[4];
+    };
+    const auto from = bit_cast<Words>(bytes);
+    Words to;
+#pragma clang loop unroll(full)
+    for (u32 k = 0; k < 2; ++k)
+      detail::widened<T, Stored>(from.x[half * 2 + k], to.x[k * 2], to.x[k * 2 + 1]);
+    return bit_cast<vec16>(to);
+  }
+
   /// Prefetches to L2 what fetch() will load. May be called before the previous launch has ended: nothing is read into
   /// registers or LDS, and `end` is at most the cache's capacity, so all addresses are valid.
   SDX_FN void fetch_tile_to_l2(i64 row0, u32 first, u32 end) const {
-    constexpr u32 kLine = 128 / sizeof(T), kLines = (kDim + kLine - 1) / kLine;
+    constexpr u32 kLine = 128 / sizeof(Stored), kLines = (kDim + kLine - 1) / kLine;
     const u32 lane = thread_id() % kWave, row = first + lane % kTile;
-    const T* const from = (lane < kTile ? p.past_key() : p.past_value()) + (row0 + row) * kDim;
+    const Stored* const from = (lane < kTile ? p.past_key() : p.past_value()) + (row0 + row) * kDim;
     if (row < end)
 #pragma clang loop unroll(full)
       for (u32 i = 0; i < kLines; ++i) fetch_to_l2(from + i * kLine);
@@ -290,8 +358,12 @@ struct AttentionStepMma {
       low = u32(min(max(p.begin(b, h0, 0), i64(0)), i64(n.keys)));
       high = u32(max(min(p.end(b, h0, 0), i64(n.keys)), i64(0)));
     }
+    Held held;
     if constexpr (kCluster == 8) {
-      fetch(row0, first, past_rows, tile);
+      if constexpr (kConverts)
+        held = fetch_bytes(row0, first, past_rows);
+      else
+        fetch(row0, first, past_rows, tile);
       detail::copies_begun();
     }
     const auto queries = lds<T>(kQueriesAt), fresh = lds<T>(kFreshAt);
@@ -299,7 +371,11 @@ struct AttentionStepMma {
     const bool has_fresh = at >= low && at < high;
     const u32 start = has_fresh ? u32(at) : ~0u;
     if constexpr (kCluster != 8) {
-      fetch(row0, first, first + kTile > low ? min(high, past_rows) : 0, tile);
+      const u32 end = first + kTile > low ? min(high, past_rows) : 0;
+      if constexpr (kConverts)
+        held = fetch_bytes(row0, first, end);
+      else
+        fetch(row0, first, end, tile);
       detail::copies_begun();
     }
     // One workgroup appends the new row.
@@ -323,28 +399,33 @@ struct AttentionStepMma {
     // Of a result, a lane holds heads 2 * pair and 2 * pair + 1, and keys (or elements) `column` and `column` + 8.
     f32 sums[kDim / 16][4] = {}, top[2] = {-inf32(), -inf32()}, total[2] = {};
     const auto first_tile = tile;
-    constexpr u32 kNext = kBuffers == 2 ? 2 * kTileVectors : 0;
+    constexpr u32 kNext = kBuffers == 2 && !kConverts ? 2 * kTileVectors : 0;
     for (u32 now = 0; first < high; first += round, now ^= kNext) {
       const auto tile = first_tile + now;
-      if constexpr (kBuffers == 2) {
+      if constexpr (kConverts) {
+        const u32 next = first + round;
+        detail::attention_wave_sync();
+        place(held, tile);
+        held = fetch_bytes(row0, next, next + kTile > low ? min(high, past_rows) : 0);
+      } else if constexpr (kBuffers == 2) {
         const u32 next = first + round;
         detail::attention_wave_sync();
         if (next < high && next + kTile > low) fetch(row0, next, min(high, past_rows), first_tile + (now ^ kNext));
         detail::copies_begun();
       }
       if (first + kTile <= low) continue;  // (tiles before `low` were requested before `low` was known)
-      if (kBuffers == 1 && first >= round) {
+      if (!kConverts && kBuffers == 1 && first >= round) {
         detail::copies_arrived();
         detail::attention_wave_sync();
-        fetch(row0, first, min(high, past_rows), tile);
+        if constexpr (!kConverts) fetch(row0, first, min(high, past_rows), tile);
       }
-      if constexpr (kBuffers == 2)
+      if constexpr (kBuffers == 2 && !kConverts)
         detail::copies_but_last_arrived();
       else
         detail::copies_arrived();
       detail::attention_wave_sync();
       // Insert the new row; zero the values of keys outside the sequence, which may be NaN in memory.
-      if (start - first < kTile)
+      if (!kConverts && start - first < kTile)
         for (u32 c = lane; c < 2 * kChunks; c += kWave)
           tile[(c < kChunks ? 0 : kTileVectors) + Rows::at(start - first, c % kChunks)] =
               ((detail::shared_ptr<vec16>)fresh)[c];
