@@ -8,7 +8,9 @@ namespace sardonyx::codegen {
 namespace {
 
 constexpr std::uint32_t kThreads = 256;
-constexpr std::int64_t kMostRows = 16;  // one tile of a matrix instruction
+// One tile of a matrix instruction. Weights that have to be dequantised pay for up to four: other kernels dequantise
+// them for each tile of rows, without overlapping that with loads.
+constexpr std::int64_t kMostRows = 16, kMostQuantizedRows = 64;
 constexpr int kColumns = 16;            // of a matrix instruction
 
 class SkinnyFamily : public ContractionFamily {
@@ -20,7 +22,8 @@ class SkinnyFamily : public ContractionFamily {
     if (p.made_rows > 0) {
       if (!gemv_wide_supports(p)) add(all, p, 8, p.made_rows);
     } else {
-      for (const int rows : {8, 16}) add(all, p, rows, rows);
+      for (const int rows : {8, 16, 32, 64})
+        if (rows <= 16 || p.bits < 16) add(all, p, rows, rows);
     }
     return all;
   }
@@ -35,9 +38,12 @@ class SkinnyFamily : public ContractionFamily {
     for (const int tiles : {1, 2, 4}) {
       // More columns take too many registers; with 4 bits, 64 columns pay only if each workgroup computes its rows
       // (measured on an H200).
-      if (tiles == 4 && (width == 16 || p.bits == 8 || (p.bits == 4 && p.made_rows == 0))) continue;
+      if (tiles == 4 && (width >= 16 || p.bits == 8 || (p.bits == 4 && p.made_rows == 0))) continue;
       // More in flight spills registers.
-      const int most = p.bits == 16 && tiles == 1 ? 8 : p.bits == 4 && tiles == 4 ? 2 : 4 / tiles;
+      const int most = p.bits == 16 && tiles == 1   ? 8
+                       : p.bits == 4 && tiles == 4 ? 2
+                       : width == 64               ? 2 / tiles
+                                                   : 4 / tiles;
       const auto ahead = std::clamp<std::int64_t>((spans + waves - 1) / waves, 1, most);
       KernelCandidate& c = all.emplace_back();
       c.kernel = fmt::format("skinny<{}, {}, {}>", width, tiles, ahead);
@@ -54,7 +60,7 @@ bool skinny_supports(const Chip& chip, DType type) { return size_of(type) == 2 &
 bool skinny_supports(const ContractionProblem& p) {
   // Lanes load runs of 16 elements of 16-bit floats, stored or computed.
   if (!skinny_supports(p.chip, p.type) || p.padded || !(p.b == Access::kVector || p.quantized)) return false;
-  return p.made_rows > 0 || (p.a != Access::kAcross && p.least_rows <= kMostRows);
+  return p.made_rows > 0 || (p.a != Access::kAcross && p.least_rows <= (p.quantized ? kMostQuantizedRows : kMostRows));
 }
 
 const ContractionFamily& skinny_family() {

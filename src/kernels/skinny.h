@@ -1,8 +1,8 @@
 // GEMM of few rows (decoding a batch with a language model) on matrix instructions: out[z, row, col] = epilogue(sum
-// over k of a[z, row, k] * b[z, col, k]) for up to 16 rows. Reading b is the bottleneck. So lanes load it from memory
+// over k of a[z, row, k] * b[z, col, k]) for up to 64 rows. Reading b is the bottleneck. So lanes load it from memory
 // directly into the registers that matrix instructions take, 16 bytes at a time and several loads in flight. Operands
 // are swapped: columns of b are the instruction's 16 rows, and rows of a its columns. Weights of 4 and 8 bits are
-// dequantised in registers, with the same rounding as if they had been dequantised before.
+// dequantised in registers, once for all rows, with the same rounding as if they had been dequantised before.
 //
 // Besides what gemm_problem.h requires of P:
 //   kBits                                     bits of an element of b: 4, 8, or 16 (then b() is used, Access::kVector)
@@ -229,7 +229,7 @@ SDX_FN void unpack_columns(const P& p, T* to) {
   }
 }
 
-/// Rows: 8 or 16 per workgroup (with kRowHeight, that many). Each workgroup has Tiles * 16 columns, and its waves
+/// Rows: 8, or a multiple of 16, per workgroup (with kRowHeight, that many). Each workgroup has Tiles * 16 columns, and its waves
 /// divide K. Ahead: spans of K in flight at a time. Launch: ceil(m / Rows) * ceil(n / (Tiles * 16)) * batches
 /// workgroups.
 template <int Rows, int Tiles, int Ahead, class P>
@@ -247,6 +247,8 @@ SDX_FN void skinny(const P& p) {
   constexpr int kColumns = Tiles * 16;
   // NVIDIA's 16 x 16 product is two instructions of 8 columns; 8 rows need only one.
   constexpr int kRowSlots = Rows == 8 && M::kFamily == MatrixFamily::kMma ? 1 : M::kB.rows;
+  constexpr int kRowGroups = Rows > 16 ? Rows / 16 : 1;
+  static_assert(kRowGroups == 1 || (P::kRowHeight == 0 && Rows % 16 == 0));
 
   const u32 wave = uniform(thread_id() / kWave), lane = thread_id() % kWave;
   constexpr u32 kHeight = P::kRowHeight ? P::kRowHeight : Rows;
@@ -256,7 +258,7 @@ SDX_FN void skinny(const P& p) {
             col0 = rest % tiles_n * kColumns;
   const u32 lane_k = lane / M::kA.k_divisor % M::kA.k_lanes * kLane;
 
-  u32 cols[Tiles][kSlots], rows[kRowSlots];
+  u32 cols[Tiles][kSlots], rows[kRowGroups][kRowSlots];
 #pragma clang loop unroll(full)
   for (int t = 0; t < Tiles; ++t)
 #pragma clang loop unroll(full)
@@ -265,12 +267,15 @@ SDX_FN void skinny(const P& p) {
       cols[t][s] = c < p.n ? c : p.n - 1;
     }
 #pragma clang loop unroll(full)
-  for (int s = 0; s < kRowSlots; ++s) {
-    const u32 r = M::row_b(lane, s * kPer);
-    // Rows past m repeat the last one; their results are not stored.
-    rows[s] = (P::kRowHeight ? 0 : row0) + (r < height ? r : height - 1);
-  }
-  constexpr int kParts = kWaves * kHeight * kColumns / 4, kVectors = P::kRowHeight ? kRowBytes / 16 : 0;
+  for (int g = 0; g < kRowGroups; ++g)
+#pragma clang loop unroll(full)
+    for (int s = 0; s < kRowSlots; ++s) {
+      const u32 r = g * 16 + M::row_b(lane, s * kPer);
+      // Rows past m repeat the last one; their results are not stored.
+      rows[g][s] = (P::kRowHeight ? 0 : row0) + (r < height ? r : height - 1);
+    }
+  constexpr u32 kGroupHeight = kRowGroups > 1 ? 16 : kHeight;
+  constexpr int kParts = kWaves * kGroupHeight * kColumns / 4, kVectors = P::kRowHeight ? kRowBytes / 16 : 0;
   static SDX_SHARED vec16 lds[kParts > kVectors ? kParts : kVectors];
   // Loads a at this lane's vector v of a step, in the order of memory.
   constexpr bool kDirect = P::kRowHeight == 0 && P::kAccessA == Access::kVector;
@@ -295,7 +300,7 @@ SDX_FN void skinny(const P& p) {
     return x;
   };
 
-  Sum sums[Tiles][M::kCount] = {};
+  Sum sums[kRowGroups][Tiles][M::kCount] = {};
   const u32 spans = (p.k + kSpan - 1) / kSpan;
   if constexpr (P::kRowHeight != 0) {
     fetch_weights_to_l2<Ahead>(p, z, cols, wave, lane_k, kSpan);
@@ -335,9 +340,11 @@ SDX_FN void skinny(const P& p) {
       const u32 span = first + h * kWaves;
 #pragma clang loop unroll(full)
       for (int step = 0; step < kSteps; ++step) {
-        vec16 x[M::kVectorsB] = {};
+        vec16 x[kRowGroups][M::kVectorsB] = {};
 #pragma clang loop unroll(full)
-        for (int v = 0; v < kVectorsOfA; ++v) x[v] = a_at(rows[v / kPer], k_of(span, step, v));
+        for (int g = 0; g < kRowGroups; ++g)
+#pragma clang loop unroll(full)
+          for (int v = 0; v < kVectorsOfA; ++v) x[g][v] = a_at(rows[g][v / kPer], k_of(span, step, v));
 #pragma clang loop unroll(full)
         for (int t = 0; t < Tiles; ++t) {
           vec16 w[M::kVectorsA];
@@ -357,18 +364,28 @@ SDX_FN void skinny(const P& p) {
           if constexpr (kRowSlots == 1) {
 #pragma clang loop unroll(full)
             for (int q = 0; q < 2; ++q)
-              detail::mma<T>(w[0][2 * q], w[1][2 * q], w[0][2 * q + 1], w[1][2 * q + 1], x[0][2 * q], x[0][2 * q + 1],
-                             sums[t][0], sums[t][1], sums[t][2], sums[t][3]);
+              detail::mma<T>(w[0][2 * q], w[1][2 * q], w[0][2 * q + 1], w[1][2 * q + 1], x[0][0][2 * q],
+                             x[0][0][2 * q + 1], sums[0][t][0], sums[0][t][1], sums[0][t][2], sums[0][t][3]);
             continue;
           }
 #endif
-          M::product(w, x, sums[t]);
+#pragma clang loop unroll(full)
+          for (int g = 0; g < kRowGroups; ++g) M::product(w, x[g], sums[g][t]);
         }
       }
     }
   }
   if constexpr (P::kRowHeight != 0) lds_barrier();  // the rows have been read
-  add_up_waves<kHeight>(p, lds, sums, z, row0, height, col0);
+#pragma clang loop unroll(full)
+  for (u32 g = 0; g < kRowGroups; ++g) {
+    const u32 first = g * 16;
+    if (g > 0) {
+      if (first >= height) break;
+      lds_barrier();  // the sums of the previous rows have been read
+    }
+    add_up_waves<kGroupHeight>(p, lds, sums[g], z, row0 + first,
+                               height - first < kGroupHeight ? height - first : kGroupHeight, col0);
+  }
 }
 
 }  // namespace sdx
