@@ -70,8 +70,10 @@ std::string Emitter::quantization(const Expr& e, bool wide) {
     rounded = rounded->args[0];
   }
   if (rounded->op != Op::kRound || zero != std::nearbyint(zero) || zero < least || zero > most) return {};
-  const auto q = quotient_of(rounded->args[0]);
+  auto q = quotient_of(rounded->args[0]);
   if (!q) return {};
+  // Relu in front of a range that begins with 0: the functions clamp to it, NaN too.
+  if (zero == least && q->x->op == Op::kMax && is_const(q->x->args[1]) && q->x->args[1]->f == 0) q->x = q->x->args[0];
   return fmt::format(
       "{}<{}>({}, {}, {}, {}, {}, {})", wide ? "quantized_code" : "quantized", type_name(e->dtype), value(q->x),
       scale(q->scale), scale(1 / q->scale), scale((least - zero) * q->scale), scale((most - zero) * q->scale),

@@ -92,11 +92,24 @@ class Lowering {
           bytes_.at({n->inputs[0], n->outputs[0]->dtype}) == n->outputs[0])
         continue;
       l->body = rewrite(l->body, [&](const Expr& x) -> Expr {
+        if (const Expr minus = minus_zero(x, shared)) return minus;
         const auto at = x->op == Op::kLoad ? shared.find(x->value) : shared.end();
         return at == shared.end() ? Expr() : as_byte(load(at->second, DType::kUInt8, x->args), kI8);
       });
       refresh_inputs(*n);
     }
+  }
+
+  // An element of such a tensor minus a constant zero point, in int32, as DequantizeLinear computes it: the unsigned
+  // element minus the zero point plus 128, which is usually 0. Otherwise empty.
+  static Expr minus_zero(const Expr& x, const std::unordered_map<const Value*, Value*>& shared) {
+    if (x->op != Op::kSub || x->dtype != kI32 || !is_const(x->args[1]) || x->args[0]->op != Op::kCast) return {};
+    const Expr& element = x->args[0]->args[0];
+    const auto at = element->op == Op::kLoad ? shared.find(element->value) : shared.end();
+    if (at == shared.end()) return {};
+    const Expr wide = cast(load(at->second, DType::kUInt8, element->args), kI32);
+    const std::int64_t zero = x->args[1]->i + 128;
+    return zero == 0 ? wide : binary(Op::kSub, wide, constant_int(zero, kI32));
   }
 
   bool on_host() const { return left_ == DType::kUInt8; }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "support/error.h"
 
@@ -11,6 +12,8 @@ namespace sardonyx {
 namespace {
 
 constexpr std::int64_t kMostTried = 1 << 20;  // largest value of a symbol that is tried when tilings are compared
+
+constexpr std::int64_t kFewRows = 16, kMostFewRows = 64;
 
 bool possible(const Candidate& c, const ProblemSizes& s, const SymbolValues& symbols) {
   if (c.applies && evaluate(c.applies, symbols) == 0) return false;
@@ -111,27 +114,46 @@ std::vector<bool> taken_by_rule(const Choice& choice, int units, double worth) {
     taken.push_back(c.tiling.empty() && (!is_const(c.cost) || is_const(c.cost, 0)));
     tilings = tilings || !c.tiling.empty();
   }
-  for (std::int64_t size = 1; tilings && size <= kMostTried; size *= 2) {
-    SymbolValues symbols;
-    for_expressions(choice, [&](const Expr& e) {
-      visit(e, [&](const Expr& x) {
-        if (x->op == Op::kSym) symbols.set(static_cast<int>(x->i), size);
-      });
-    });
+  // False for sizes that overflow 64 bits.
+  const auto consider = [&](const SymbolValues& symbols, bool few_rows_only) {
     try {
       const std::vector<std::size_t> order = by_cost(choice, symbols, units);
-      if (order.empty() || taken[order.front()]) continue;
-      const ProblemSizes s = sizes_of(choice, symbols);
-      const double least = cost_of(choice.candidates[order.front()], s, symbols, units);
+      if (order.empty() || taken[order.front()]) return true;
+      const double least = cost_of(choice.candidates[order.front()], sizes_of(choice, symbols), symbols, units);
       // Ranks, which are negative, are not times.
+      if (few_rows_only && least > 0) return true;
+      const ProblemSizes s = sizes_of(choice, symbols);
       const bool covered = least > 0 && std::any_of(order.begin(), order.end(), [&](std::size_t k) {
                              return taken[k] && cost_of(choice.candidates[k], s, symbols, units) < least * (1 + worth);
                            });
       if (!covered) taken[order.front()] = true;
+      return true;
     } catch (const Error&) {
-      break;  // sizes that overflow 64 bits
+      return false;
     }
+  };
+  std::set<int> all;
+  for_expressions(choice, [&](const Expr& e) {
+    visit(e, [&](const Expr& x) {
+      if (x->op == Op::kSym) all.insert(static_cast<int>(x->i));
+    });
+  });
+  for (std::int64_t size = 1; tilings && size <= kMostTried; size *= 2) {
+    SymbolValues symbols;
+    for (const int k : all) symbols.set(k, size);
+    if (!consider(symbols, false)) break;
   }
+  // M is often a product of sizes, of which all but one are 1 while decoding. Where kernels for few rows go far (those of
+  // packed weights), every power of two is tried.
+  const bool far = std::any_of(choice.candidates.begin(), choice.candidates.end(), [](const Candidate& c) {
+    return !c.tiling.empty() && c.tiling.front().few_rows && c.tiling.front().rows > kFewRows;
+  });
+  for (const int one : all)
+    for (std::int64_t size = 2; far && size <= kMostFewRows; size *= 2) {
+      SymbolValues symbols;
+      for (const int k : all) symbols.set(k, k == one ? size : 1);
+      if (!consider(symbols, true)) break;
+    }
   return taken;
 }
 
