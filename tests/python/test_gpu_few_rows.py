@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from test_gpu_products import CHIPS, FLOAT, HALF, OTHERS, TOLERANCE, check, few_bits, model, rand, weights
 
 
-# Kernels for up to 8, up to 16 and more rows, and with unpacked weights for more than 64; sums of whole spans of a wave (256) and of parts of one, columns that are no
+# Kernels for up to 8, 16, 32 and 64 rows, and with unpacked weights for more than 64; sums of whole spans of a wave (256) and of parts of one, columns that are no
 # whole tile, and, for float16, the matrix-vector kernel.
 @pytest.mark.parametrize("bits", [16, 4])
 @pytest.mark.parametrize("k, n", [(512, 48), (1088, 40), (96, 20)])
@@ -20,7 +20,7 @@ def test_few_rows(chip, k, n, bits):
         node, tensors = helper.make_node("MatMul", ["x", "w"], ["o"]), [weights("w", HALF, k, n, scale=0.05)]
     m = model([node], [("x", HALF, ["m", k])], ("o", HALF), tensors, ["com.microsoft"])
     device, host = sardonyx.compile(m, device=f"sim:{chip}"), sardonyx.compile(m)
-    for rows in (1, 3, 8, 11, 20, 70):
+    for rows in (1, 3, 8, 11, 20, 47, 64, 70):
         feed = {"x": rand(HALF, rows, k)}
         got, want = device.run(feed)["o"].astype(np.float64), host.run(feed)["o"].astype(np.float64)
         assert np.abs(got - want).max() <= TOLERANCE[HALF] * np.abs(want).max()
@@ -41,7 +41,7 @@ def test_few_rows_of_bfloat16(chip, bits):
         helper.make_node("Cast", ["p"], ["o"], to=FLOAT),
     ]
     m = model(nodes, [("x", FLOAT, ["m", k])], ("o", FLOAT), [packed, scales], ["com.microsoft"])
-    for rows in (1, 2, 4, 12):
+    for rows in (1, 2, 4, 12, 33):
         check(m, chip, {"x": rand(FLOAT, rows, k)}, 8e-3)  # one rounding of the result
 
 
