@@ -211,7 +211,7 @@ def main() -> None:
     parser.add_argument("--check-seconds", type=float, default=12, help="of a row")
     parser.add_argument("--warm", type=int, default=2, help="requests of each client before a row")
     parser.add_argument("--cache-memory", type=int, default=24576, help="MiB")
-    parser.add_argument("--step-tokens", type=int, default=768)
+    parser.add_argument("--step-tokens", type=int, default=2048)
     parser.add_argument("--bandwidth", type=float, default=4.8e12, help="bytes/s")
     parser.add_argument("--peak", type=float, default=989e12, help="operations/s")
     parser.add_argument("--tie", type=float, default=0.02)

@@ -299,6 +299,7 @@ def _kernels(decoder: Any, pieces: list[Any], single: bool) -> list[tuple[str, f
     from sardonyx.llm.paged_sampling import StepKind
 
     inputs, outputs = decoder._inputs(pieces, [(p.request, 0) for p in pieces], StepKind()), decoder._outputs()
+    inputs |= decoder._tensors(StepKind())
     model = decoder.program(StepKind(), single)
     model._run(inputs, on_device=True, outputs=outputs, profile=True)
     _, listed = model._run(inputs, on_device=True, outputs=outputs, profile=True)

@@ -4,8 +4,10 @@
 // past[b] tokens in the cache. Its token t lies in page table[b, t / P], at row t % P. Attention reads pages in place:
 // the page's number is part of the index expressions of keys and values.
 //
-// com.sardonyx has the same operator for caches of int8, with a scale for each row of a head: inputs and outputs more
-// are the scales [pages, P, Hk]. New rows are divided by their largest magnitude / 127 and rounded.
+// com.sardonyx has the same operator with two additions. Caches may be int8, with a scale for each row of a head: inputs
+// and outputs more are the scales [pages, P, Hk]. New rows are divided by their largest magnitude / 127 and rounded. With
+// the attribute `prompt`, the last sequence is a part of a prompt, of any number of tokens, and all others have one token
+// each: so answers go on while a prompt is computed, and each of the two kinds has its own form of attention.
 #include "ops/attention.h"
 #include "ops/element_math.h"
 #include "ops/families.h"
@@ -50,14 +52,18 @@ void refuse_unsupported(OpContext& c, bool scaled) {
 struct Pages {
   Value *keys, *values;  // [pages, P, Hk, D]
   Value *cumulative, *past, *table;
-  Value* owner;            // the sequence of each packed token; null if there is only one sequence
+  Value* owner;            // the sequence of each packed token; null if there is only one sequence, or `prompt`
+  bool prompt = false;     // every sequence but the last one has one token
   Expr tokens, sequences;  // N, B
   Value *key_scales = nullptr, *value_scales = nullptr;  // [pages, P, Hk]; null: the cache is not quantised
 
   Expr pages() const { return keys->shape[0]; }
   Expr rows() const { return keys->shape[1]; }
   Expr keys_of_sequence() const { return table->shape[1] * rows(); }
-  Expr sequence(const Expr& token) const { return owner ? tensor::at(owner, {token}) : Expr(0); }
+  Expr sequence(const Expr& token) const {
+    if (prompt) return idx::min(token, sequences - 1);
+    return owner ? tensor::at(owner, {token}) : Expr(0);
+  }
   static Expr number(const Value* v, const Expr& i) { return cast(tensor::at(v, {i}), DType::kInt64); }
   /// Tokens of the token's sequence before it.
   Expr position(const Expr& token) const {
@@ -77,9 +83,9 @@ struct Pages {
   }
 };
 
-Pages pages_of(OpContext& c, Value* query, bool scaled) {
+Pages pages_of(OpContext& c, Value* query, bool scaled, bool prompt) {
   Graph& g = c.graph();
-  Pages p{c.in(kKeyCache), c.in(kValueCache), c.in(kCumulative), c.in(kPast), c.in(kTable), nullptr, {}, {}};
+  Pages p{c.in(kKeyCache), c.in(kValueCache), c.in(kCumulative), c.in(kPast), c.in(kTable), nullptr, prompt, {}, {}};
   for (const Value* v : {p.keys, p.values}) {
     c.require(v->rank() == 4, "a cache of rank {}, not [pages, rows, heads, head size]", v->rank());
     if (v->dtype != (scaled ? DType::kInt8 : query->dtype))
@@ -106,6 +112,11 @@ Pages pages_of(OpContext& c, Value* query, bool scaled) {
   g.add_check(compare(Op::kEq, p.past->shape[0], p.sequences), "past_seqlens does not fit block_table");
   g.add_check(compare(Op::kEq, p.cumulative->shape[0], p.sequences + 1),
               "cumulative_sequence_length does not fit block_table");
+  if (prompt) {
+    g.add_check(compare(Op::kGe, p.tokens, p.sequences), "there are fewer tokens than sequences");
+    g.add_check(compare(Op::kGe, p.sequences, 1), "there is no sequence");
+    return p;
+  }
   if (is_const(p.sequences, 1)) return p;
   p.owner = tensor::generate(g, {p.tokens}, [&](const Exprs& i) {
     const Expr b = loop_var(p.sequences);
@@ -234,56 +245,83 @@ std::vector<Value*> append(OpContext& c, const Projections& p, const Pages& page
 
 // Inputs: see Input; attention_metadata (16) is a hint that is not needed. Outputs: output, key_cache_out,
 // value_cache_out; with scales: the updated ones.
-void paged_attention_of(OpContext& c, bool scaled) {
-  refuse_unsupported(c, scaled);
-  Graph& g = c.graph();
-  c.require(c.in(kQuery)->rank() == 2, "a query of rank {}, not [tokens, features]", c.in(kQuery)->rank());
-  const Pages pages = pages_of(c, c.in(kQuery), scaled);
-  Projections p = projections(c, pages);
-  transform_heads(c, p, pages);
-  const std::vector<Value*> cache = append(c, p, pages);
-  for (std::size_t k = 0; k < cache.size(); ++k) c.out(static_cast<int>(k) + 1, cache[k]);
+/// What all parts of the attention have in common.
+struct Attention {
+  OpContext& c;
+  const Projections& p;
+  const Pages& pages;
+  const std::vector<Value*>& cache;
 
-  // One sequence: its tokens are queries that share keys. Several: each token has keys of its own.
-  const bool one = !pages.owner;
-  const auto token = [one](const Expr& b, const Expr& s) { return one ? s : b; };
-  AttentionSpec spec;
-  spec.q = tensor::transpose(g, p.q, one ? std::vector<int>{0, 2, 1, 3} : std::vector<int>{1, 2, 0, 3});
-  const Exprs shape = {one ? Expr(1) : pages.tokens, p.kv_heads, pages.keys_of_sequence(), p.size};
-  const auto read = [&](const Value* x, const Value* scales) {
-    return tensor::generate(g, shape, [&](const Exprs& i) {
-      const Expr page = pages.page(i[0], i[2]), row = idx::mod(i[2], pages.rows());
+  /// Keys or values as one of `batch` sequences sees them: [batch, Hk, T, D]. `token`: one of the sequence's tokens.
+  Value* read(const Value* x, const Value* scales, const Expr& batch,
+              const std::function<Expr(const Expr&)>& token) const {
+    const Exprs shape = {batch, p.kv_heads, pages.keys_of_sequence(), p.size};
+    return tensor::generate(c.graph(), shape, [&](const Exprs& i) {
+      const Expr page = pages.page(token(i[0]), i[2]), row = idx::mod(i[2], pages.rows());
       const Expr element = tensor::at(x, {page, row, i[1], i[3]});
       if (!scales) return element;
       const Expr scale = tensor::at(scales, {page, row, i[1]});
       return cast(binary(Op::kMul, cast(element, DType::kFloat32), scale), c.in(kQuery)->dtype);
     });
-  };
-  spec.k = read(cache[0], scaled ? cache[2] : nullptr);
-  spec.v = read(cache[1], scaled ? cache[3] : nullptr);
-  spec.type = accumulator(c.in(kQuery)->dtype);
-  if (const float scale = c.attr_f("scale", 0); scale != 0) spec.scale = constant(scale, spec.type);
-  spec.softcap = c.attr_f("softcap", 0);
-  const std::int64_t window = c.attr("local_window_size", -1);
-  const bool causal = c.attr("is_causal", 1) != 0;
-  c.require(window == -1 || window > 0, "local_window_size is {}", window);
-  spec.allowed = [=](const Expr& b, const Expr&, const Expr& s, const Expr& t) {
-    const Expr n = token(b, s), position = pages.position(n);
-    const Expr ok = causal ? compare(Op::kLe, t, position) : compare(Op::kLt, t, pages.total(n));
-    return window < 0 ? ok : logical_and(ok, compare(Op::kGt, t, position - window));
-  };
-  if (Value* sink = c.opt(kSink)) {
-    c.require(sink->rank() == 1, "head_sink of rank {}", sink->rank());
-    g.add_check(compare(Op::kEq, sink->shape[0], p.heads), "head_sink does not fit the heads");
-    spec.sink = [=, type = spec.type](const Expr& h) { return cast(tensor::at(sink, {h}), type); };
   }
-  Value* y = attention(g, spec).y;  // [1, H, N, D] or [N, H, 1, D]
-  if (one) y = tensor::transpose(g, y, {0, 2, 1, 3});
-  c.out(0, tensor::reshape(g, y, {pages.tokens, p.size * Expr(p.heads)}));
+
+  /// The result of `count` tokens from `first` on, [count, H * D]. one: they are one sequence, whose queries share keys;
+  /// otherwise each token has keys of its own.
+  Value* tokens(const Expr& first, const Expr& count, bool one) const {
+    Graph& g = c.graph();
+    const bool scaled = pages.key_scales != nullptr;
+    Value* q = is_const(first, 0) && same(count, pages.tokens) ? p.q : tensor::slice(g, p.q, 1, first, count);
+    AttentionSpec spec;
+    spec.q = tensor::transpose(g, q, one ? std::vector<int>{0, 2, 1, 3} : std::vector<int>{1, 2, 0, 3});
+    const auto of_batch = [=](const Expr& b) { return one ? first : first + b; };
+    const Expr batch = one ? Expr(1) : count;
+    spec.k = read(cache[0], scaled ? cache[2] : nullptr, batch, of_batch);
+    spec.v = read(cache[1], scaled ? cache[3] : nullptr, batch, of_batch);
+    spec.type = accumulator(c.in(kQuery)->dtype);
+    if (const float scale = c.attr_f("scale", 0); scale != 0) spec.scale = constant(scale, spec.type);
+    spec.softcap = c.attr_f("softcap", 0);
+    const std::int64_t window = c.attr("local_window_size", -1);
+    const bool causal = c.attr("is_causal", 1) != 0;
+    c.require(window == -1 || window > 0, "local_window_size is {}", window);
+    spec.allowed = [=, pages = pages](const Expr& b, const Expr&, const Expr& s, const Expr& t) {
+      const Expr n = first + (one ? s : b), position = pages.position(n);
+      const Expr ok = causal ? compare(Op::kLe, t, position) : compare(Op::kLt, t, pages.total(n));
+      return window < 0 ? ok : logical_and(ok, compare(Op::kGt, t, position - window));
+    };
+    if (Value* sink = c.opt(kSink)) {
+      c.require(sink->rank() == 1, "head_sink of rank {}", sink->rank());
+      g.add_check(compare(Op::kEq, sink->shape[0], p.heads), "head_sink does not fit the heads");
+      spec.sink = [=, type = spec.type](const Expr& h) { return cast(tensor::at(sink, {h}), type); };
+    }
+    Value* y = attention(g, spec).y;  // [1, H, N, D] or [N, H, 1, D]
+    if (one) y = tensor::transpose(g, y, {0, 2, 1, 3});
+    return tensor::reshape(g, y, {count, p.size * Expr(p.heads)});
+  }
+};
+
+// Inputs: see Input; attention_metadata (16) is a hint that is not needed. Outputs: output, key_cache_out,
+// value_cache_out; with scales: the updated ones.
+void paged_attention_of(OpContext& c, bool scaled, bool prompt) {
+  refuse_unsupported(c, scaled);
+  Graph& g = c.graph();
+  c.require(c.in(kQuery)->rank() == 2, "a query of rank {}, not [tokens, features]", c.in(kQuery)->rank());
+  const Pages pages = pages_of(c, c.in(kQuery), scaled, prompt);
+  Projections p = projections(c, pages);
+  transform_heads(c, p, pages);
+  const std::vector<Value*> cache = append(c, p, pages);
+  for (std::size_t k = 0; k < cache.size(); ++k) c.out(static_cast<int>(k) + 1, cache[k]);
+  const Attention attention{c, p, pages, cache};
+  if (!prompt) return c.out(0, attention.tokens(0, pages.tokens, !pages.owner));
+  const Expr answers = pages.sequences - 1;
+  c.out(0, tensor::concat(g, {attention.tokens(0, answers, false),
+                              attention.tokens(answers, pages.tokens - answers, true)},
+                          0));
 }
 
-void paged_attention(OpContext& c) { paged_attention_of(c, false); }
-void scaled_paged_attention(OpContext& c) { paged_attention_of(c, true); }
+void paged_attention(OpContext& c) { paged_attention_of(c, false, false); }
+void own_paged_attention(OpContext& c) {
+  paged_attention_of(c, c.has(kKeyScale) || c.has(kValueScale), c.attr("prompt", 0) != 0);
+}
 
 }  // namespace
 
@@ -296,11 +334,11 @@ void register_paged_attention(OpRegistry& r) {
                   "latent caches"});
   r.add({.name = "PagedAttention",
          .domain = "com.sardonyx",
-         .lower = scaled_paged_attention,
+         .lower = own_paged_attention,
          .dtypes = "floats",
          .notes =
-             "com.microsoft's with caches of int8; inputs 14 and 15 and outputs 3 and 4 are scales of each row of a "
-             "head, float32 [pages, rows, heads]"});
+             "com.microsoft's; caches may be int8: inputs 14 and 15 and outputs 3 and 4 are then scales of each row of a "
+             "head, float32 [pages, rows, heads]; prompt = 1: all sequences but the last one have one token each"});
 }
 
 }  // namespace sardonyx

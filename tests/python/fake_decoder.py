@@ -30,6 +30,7 @@ class FakeDecoder:
     fails = None  #: an exception of the next step
     immediate = True
     ahead = False  #: whether steps may be started before the results of earlier ones are read
+    both = False  #: whether a part of a prompt may be in a step with tokens of answers
     script = None  #: tokens of every answer, then the end token; None: the hash
 
     def __init__(self, folder, *, rows, cache_memory, wanted_pages, **_):
@@ -42,6 +43,9 @@ class FakeDecoder:
 
     def program(self, kind, single):
         return None
+
+    def joins(self, part, answers):
+        return self.ahead and self.both
 
     def start(self, pieces, kind, single):
         """Computes it at once, or, like a GPU, when somebody waits for the results."""

@@ -128,6 +128,19 @@ def test_a_long_prompt_does_not_delay_answers(fake):
     assert first.wait(WAIT)
 
 
+def test_a_part_of_a_prompt_runs_beside_answers(fake):
+    """Where the decoder can, the largest part of a step joins the answers; other parts run on their own."""
+    engine = fake(step_tokens=64, pages=200)
+    engine._decoder.both = True
+    set_mode(engine, "ahead")
+    prompts = [*texts(11, 6, 60), [7] * 150, [3] * 40]
+    requests = [engine.submit(p, max_new_tokens=20) for p in prompts]
+    assert all(r.wait(WAIT) for r in requests)
+    assert [r.answer for r in requests] == [fake_decoder.continuation(p, 20) for p in prompts]
+    both = [s for s in engine._decoder.steps if len(s) > 1 and s[-1] > 1]
+    assert both and all(set(s[:-1]) == {1} for s in both)
+
+
 def test_parts_of_prompts_are_not_small_beside_others(fake, monkeypatch):
     """What is left of a step beside a part of a prompt goes to another prompt only if it is all of it, or enough."""
     monkeypatch.setattr("sardonyx.llm.scheduler._LEAST", 16)
@@ -452,3 +465,22 @@ def test_refusals(tmp_path):
     for memory in (1 << 50, 1000):
         with pytest.raises(sardonyx.DeviceError, match="cache_memory"):
             Engine(plain, cache_memory=memory)
+
+
+@pytest.mark.parametrize(
+    "variant", ["plain", "inside", pytest.param("packed", marks=pytest.mark.slow)]
+)
+def test_prompts_beside_answers_on_a_simulated_card(tmp_path, variant):
+    """A step of answers and a part of a prompt gives the tokens of greedy decoding; both are in one launch of the model."""
+    folder = llm_models.write(
+        tmp_path / "m", llm_models.Decoder(layers=1, head_size=32, positions=128, **VARIANTS[variant])
+    )
+    prompts = [[5, 77, 100], list(range(40)), [9] * 17]
+    with Engine(folder, device="sim:gfx942", page_tokens=16, max_sequences=4, cache_memory=1 << 20) as engine:
+        first = engine.submit(prompts[0], max_new_tokens=12, ignore_eos=True)
+        next(iter(first))
+        others = [engine.submit(p, max_new_tokens=4, ignore_eos=True) for p in prompts[1:]]
+        assert all(r.wait(WAIT) for r in (first, *others))
+        assert any(key[1] == "both" for key in engine._decoder._bound)
+    wanted = one_by_one(folder, prompts, 12)
+    assert first.answer == wanted[0] and [r.answer for r in others] == [w[:4] for w in wanted[1:]]

@@ -108,13 +108,22 @@ class EngineSteps:
             self._settle()
 
     def _groups(self, pieces: list[Piece]) -> Iterator[list[Piece]]:
-        """What runs at a time: parts of prompts one by one, then all other tokens together."""
+        """What runs at a time: parts of prompts one by one, then all other tokens together. The largest part may join these:
+        alone it would read all weights once more."""
         short = 1 if self._decoder.ahead else _SHORT
-        together = [p for p in pieces if p.count <= short]
-        for group in [*([p] for p in pieces if p.count > short), together]:
-            found = [p for p in group if not p.request.ending and self._masked(p)]
-            if found:
-                yield found
+        together, parts = [], []
+        for p in pieces:
+            if not p.request.ending and self._masked(p):
+                (together if p.count <= short else parts).append(p)
+        if together and parts:
+            largest = max(parts, key=lambda p: p.count)
+            if self._decoder.joins(largest, together):
+                parts.remove(largest)
+                together.append(largest)
+        for p in parts:
+            yield [p]
+        if together:
+            yield together
 
     def _fail(self, group: list[Piece], error: Exception) -> None:
         for p in group:

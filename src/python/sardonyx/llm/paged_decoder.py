@@ -24,7 +24,7 @@ from .paged_graph import GIVEN_IDS, PagedGraph
 from .paged_sampling import StepKind
 from .scheduler import Piece
 from .step_inputs import StepInputs, giving, same_shape
-from .step_runs import GpuRun, rounded_tokens
+from .step_runs import GpuRun, rounded_answers, rounded_tokens
 
 Array = np.ndarray[Any, Any]
 _MOST_BOUND = 128  #: sizes of steps whose tensors are kept
@@ -79,7 +79,7 @@ class PagedDecoder(StepInputs):
             "progress": progress,
             "communicator": communicator,
         }
-        self._programs: dict[tuple[StepKind, bool], Model] = {}
+        self._programs: dict[tuple[StepKind, bool, bool], Model] = {}
         self._lock = threading.Lock()
         self._bound: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self.ahead = slots > 0 and device.partition(":")[0] != "host"
@@ -103,12 +103,13 @@ class PagedDecoder(StepInputs):
             self._last = {"last": to_device(np.zeros(self.slots, np.int64), self.device)}
         self._weights = {n: to_device(x, self.device) for n, x in self.graph.adapter_weights.items()}
 
-    def program(self, kind: StepKind, single: bool) -> Model:
-        """The program of a step, compiled on first use; programs of one model share its weights."""
-        key = kind, single
+    def program(self, kind: StepKind, single: bool, prompt: bool = False) -> Model:
+        """The program of a step, compiled on first use; programs of one model share its weights. single, prompt: see
+        PagedGraph.build()."""
+        key = kind, single, prompt
         with self._lock:
             if key not in self._programs:
-                source = self.graph.build(kind, single, self.slots)
+                source = self.graph.build(kind, single, self.slots, prompt)
                 self._programs[key] = compile(source, folder=self.graph.step.data_folder, **self._compile)
             return self._programs[key]
 
@@ -144,11 +145,23 @@ class PagedDecoder(StepInputs):
         """Whether start() returns when the step has been computed."""
         return self.device == "host"
 
+    def joins(self, part: Piece, answers: Sequence[Piece]) -> bool:
+        """Whether a part of a prompt can be the last piece of a step in which each of the other ones has one token."""
+        return (
+            self.ahead
+            and part.results <= 1
+            and part.start + rounded_tokens(part.count) <= self.folder.context
+            and not any(p.results and p.request.kind().adjust for p in (part, *answers))
+        )
+
     def start(self, pieces: Sequence[Piece], kind: StepKind, single: bool) -> Callable[[], Chosen]:
         """Computes the pieces together. What it returns waits for the results, which are those of the pieces that give a
-        token, in order. single: one piece, whose tokens are computed as one block of attention."""
+        token, in order. single: one piece, whose tokens are computed as one block of attention; so are those of the last of
+        several pieces, if it has several tokens and joins() the others."""
         chosen = giving(pieces)
-        first, shape = pieces[0], same_shape(pieces)
+        first, last, shape = pieces[0], pieces[-1], same_shape(pieces)
+        if len(pieces) > 1 and first.count == 1 < last.count and self.joins(last, pieces[:-1]):
+            return self._start_both(pieces, chosen, kind)
         # The number of changed logits differs from step to step, so steps with any are not bound to tensors.
         if not kind.adjust:
             if self.device == "host":
@@ -254,10 +267,10 @@ class PagedDecoder(StepInputs):
             values["target"] = np.full(self.slots, -1, np.int32)
         return values
 
-    def read_outputs(self, kind: StepKind, single: bool, results: int) -> dict[str, Array]:
+    def read_outputs(self, kind: StepKind, single: bool, results: int, prompt: bool = False) -> dict[str, Array]:
         """Memory for a step's outputs that are read."""
         found = {}
-        for info in self.program(kind, single).outputs:
+        for info in self.program(kind, single, prompt).outputs:
             if info.name not in self.graph.cache_outputs and info.name != "last_next":
                 shape = (results, *(int(d) for d in info.shape[1:])) if info.shape else (results,)
                 found[info.name] = np.zeros(shape, info.dtype)
@@ -306,6 +319,79 @@ class PagedDecoder(StepInputs):
             (self._tensors(kind), self._outputs()),
         )
 
+    def _start_both(
+        self, pieces: Sequence[Piece], giving: Sequence[tuple[Request, int]], kind: StepKind
+    ) -> Callable[[], Chosen]:
+        """Starts a step of a token of each piece but the last one, which is a part of a prompt."""
+        answers = rounded_answers(len(pieces) - 1)
+        tokens = rounded_tokens(pieces[-1].count)
+        key = kind, "both", answers, tokens
+        run = self._kept(key, lambda: self._both_run(kind, answers, tokens))
+        side = run.side()
+        self._fill_both(side.values, pieces, giving, kind, answers)
+        side.run()
+        return self._waiting(run, side, len(giving), kind)
+
+    def _both_run(self, kind: StepKind, answers: int, tokens: int) -> GpuRun:
+        values = {
+            **self.unused(kind, answers + tokens, 1, 1),
+            "rows": np.zeros(answers + 1, np.int64),
+            "past": np.zeros(answers + 1, np.int32),
+            "table": np.zeros((answers + 1, self._columns), np.int32),
+            **self._choice([], kind, answers + 1),
+        }
+        ends = np.array([*range(answers + 1), answers + tokens], np.int32)
+        del values["cumulative"]
+        return GpuRun(
+            self.program(kind, False, True),
+            self.device,
+            self._stream,
+            {"cumulative": ends},
+            values,
+            self.read_outputs(kind, False, answers + 1, True),
+            (self._tensors(kind), self._outputs()),
+        )
+
+    def _fill_both(
+        self,
+        values: dict[str, Array],
+        pieces: Sequence[Piece],
+        giving: Sequence[tuple[Request, int]],
+        kind: StepKind,
+        answers: int,
+    ) -> None:
+        """The values of _start_both()'s step. Places that no sequence uses compute tokens of page 0."""
+        folder, n, part = self.folder, len(pieces) - 1, pieces[-1]
+        end = answers + part.count
+        ids = values[GIVEN_IDS][0]
+        ids[:n] = [0 if p.unknown else p.request.tokens[p.start] for p in pieces[:-1]]
+        ids[answers:end] = part.ids
+        values["past"][:n] = [p.start for p in pieces[:-1]]
+        values["past"][n:answers] = 0
+        values["past"][answers] = part.start
+        self._tables.rows(pieces[:-1], values["table"][:answers])
+        self._tables.rows([part], values["table"][answers:])
+        rows = [k for k, p in enumerate(pieces[:-1]) if p.results] + [end - 1] * part.results
+        values["rows"][: len(rows)] = rows  # results are in the order of the pieces
+        values["rows"][len(rows) :] = 0
+        if folder.position_ids:
+            at = values[folder.position_ids][0]
+            at[:n], at[n:answers] = values["past"][:n], 0
+            at[answers:] = np.arange(part.start, part.start + len(at) - answers)
+        source, target = values["source"], values["target"]
+        source[...] = target[...] = -1
+        source[:n] = [p.request.slot if p.unknown else -1 for p in pieces[:-1]]
+        if part.unknown:
+            source[end - 1] = part.request.slot
+        target[[r.slot for r, _ in giving]] = range(len(giving))
+        if kind.adapters:
+            values["adapter"][:] = 0
+            values["adapter"][:n] = [p.request.adapter for p in pieces[:-1]]
+            values["adapter"][answers:] = part.request.adapter
+        if kind.sample:
+            for name, x in self._choice(giving, kind, answers + 1).items():
+                values[name][...] = x
+
     def _start_on_gpu(
         self,
         pieces: Sequence[Piece],
@@ -325,10 +411,12 @@ class PagedDecoder(StepInputs):
         side = run.side()
         self._fill(side.values, pieces, giving, kind, count, single)
         side.run()
+        return self._waiting(run, side, len(giving), kind)
 
+    def _waiting(self, run: GpuRun, side: Any, count: int, kind: StepKind) -> Callable[[], Chosen]:
         def wait() -> Chosen:
             side.run.wait()
-            chosen = self._chosen(side.found, len(giving), kind)
+            chosen = self._chosen(side.found, count, kind)
             run.release(side)
             return chosen
 

@@ -144,14 +144,15 @@ class PagedGraph:
             found += [((pages, self.rows, h), np.dtype(np.float32)) for h, _ in sizes]
         return found
 
-    def build(self, kind: StepKind, single: bool, slots: int = 0) -> bytes:
+    def build(self, kind: StepKind, single: bool, slots: int = 0, prompt: bool = False) -> bytes:
         """The model of a step, serialised; its external data stays in the folder.
 
         Inputs: the ids [1, tokens]; the positions of that shape, if the decoder has such an input; cumulative int32
         [sequences + 1], where each sequence's tokens begin; past int32 [sequences], tokens that it has in the cache; table
         int32 [sequences, columns], its pages; rows int64 [results], the tokens whose logits are used; the caches [pages,
         rows, heads, head size]; those of add_choice(), and of adapters (see _adapt). Outputs: the caches, and those of add_choice().
-        single: there is one sequence; its new tokens are then computed as one block of attention.
+        single: there is one sequence; its new tokens are then computed as one block of attention. prompt: so are those of the last
+        of several sequences, a part of a prompt; each of the others has one token.
         slots: if not 0, the last token of so many sequences stays on the device: see _keep_tokens().
         """
         onnx, folder = needed("onnx"), self._folder
@@ -159,7 +160,7 @@ class PagedGraph:
         model.CopyFrom(self.step._model)
         graph = model.graph
         n = Nodes(graph)
-        if self.scaled:
+        if self.scaled or prompt:
             model.opset_import.append(onnx.helper.make_opsetid("com.sardonyx", 1))
         own = list(graph.node)
         sequences: Any = 1 if single else "sequences"
@@ -172,7 +173,7 @@ class PagedGraph:
         sink: dict[int, str] = {}
         for node in own:
             if node.op_type == "GroupQueryAttention":
-                self._page(n, node, sink)
+                self._page(n, node, sink, prompt)
         if kind.adapters:
             self._adapt(n, own)
         logits = self._chosen_logits(n, own)
@@ -246,7 +247,7 @@ class PagedGraph:
         dims[1].dim_value, dims[2].dim_value = self.rows, self.layout.heads[k]
         dims[3].dim_value = self.layout.head_sizes[k]
 
-    def _page(self, n: Nodes, node: onnx.NodeProto, sinks: dict[int, str]) -> None:
+    def _page(self, n: Nodes, node: onnx.NodeProto, sinks: dict[int, str], prompt: bool) -> None:
         """Replaces a GroupQueryAttention by nodes that compute the same on packed tokens."""
         onnx = needed("onnx")
         given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
@@ -283,8 +284,9 @@ class PagedGraph:
             paged,
             [result, *outputs],
             name=node.name,
-            domain="com.sardonyx" if self.scaled else "com.microsoft",
+            domain="com.sardonyx" if self.scaled or prompt else "com.microsoft",
             **{k: v for k, v in given.items() if k in _SAME},
+            **({"prompt": 1} if prompt else {}),
         )
         output = node.output[0]
         node.CopyFrom(made)

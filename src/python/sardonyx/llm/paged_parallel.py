@@ -62,6 +62,10 @@ class ParallelPagedDecoder(RankGroup, StepInputs):
         self.pages, page_bytes, ids, self._positions = self._ask("about")[0]
         self.page_bytes, self.ids_dtype = page_bytes * len(devices), np.dtype(ids)
 
+    def joins(self, part: Piece, answers: Sequence[Piece]) -> bool:
+        """See PagedDecoder."""
+        return False
+
     def _dtype_of(self, name: str) -> Any:
         return np.dtype(self._positions)  # the one input whose type is not known otherwise
 

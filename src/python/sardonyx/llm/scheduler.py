@@ -15,6 +15,9 @@ from .engine_request import Request
 from .pages import PagePool
 
 _MULTIPLE = 64
+#: Tokens of prompts in a step beside answers: at most so many, or for each answer. A step's time grows with them, so few
+#: answers are not delayed much, and many get as many prompts after them as they need to go on together.
+_BESIDE, _BESIDE_EACH = 512, 8
 _LEAST = 256  #: tokens of a prompt's part that is not its last one, beside parts of others
 
 
@@ -127,6 +130,8 @@ class Scheduler:
                 continue  # its last token is being computed
             (ready if len(r.tokens) + r.unknown - r.computed == 1 else prompts).append(r)
         for group in ready, prompts:
+            if group is prompts and pieces:
+                left = min(left, max(_BESIDE, _BESIDE_EACH * len(pieces)))
             for r in group:
                 if r.slot < 0:  # preempted meanwhile
                     continue

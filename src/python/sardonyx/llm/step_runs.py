@@ -36,6 +36,11 @@ def rounded_tokens(count: int) -> int:
     return next((size for size in _TOKENS if size >= count), -(-count // 512) * 512)
 
 
+def rounded_answers(count: int) -> int:
+    """The same for sequences of one token beside a part of a prompt: there is a graph for each pair of sizes."""
+    return max(8, 1 << (count - 1).bit_length())
+
+
 class Block:
     """Arrays side by side, each aligned, and their places."""
 
