@@ -338,7 +338,7 @@ class Generator : AttentionProblem {
   bool takes_wgmma() const {
     const std::int64_t d = extent(d_);
     return chip_.has(Feature::kWgmma) && size_of(type_) == 2 && d == extent(e_) && d >= kLeastPaddedHead && d <= 128 &&
-           d % 8 == 0 && q_.direct && k_.direct && v_.direct;
+           d % 8 == 0 && q_.direct && ((k_.direct && v_.direct) || (k_.gathered && v_.gathered));
   }
   // Whether it is the fastest form for any number of workgroups, or only if these fill the card: computing each score
   // takes time that more and smaller workgroups hide better.

@@ -1,5 +1,5 @@
 // Attention on Hopper's asynchronous matrix instructions (wgmma). It supports heads of 16-bit elements whose rows can
-// be copied 16 bytes at a time, padded with zeros to 64 or 128 elements. Scores are products times a factor, plus a
+// be copied 16 bytes at a time, also those of a paged KV cache (kKeyDirect and kValueDirect are 2), padded with zeros to 64 or 128 elements. Scores are products times a factor, plus a
 // number that is the same for all queries (P::kColumn) and an element of a 16-bit tensor (P::kBias); others are
 // computed by P::score, element by element. attention.h computes everything else; it also describes P, which in
 // addition has
@@ -27,7 +27,7 @@ struct WgmmaAttention {
   static constexpr layout::WgmmaAttentionLayout kLayout{kD, kKeys, kShares, P::kColumn != 0, P::kBias != 0};
   static constexpr int kRows = kLayout.rows(), kTile = kLayout.tile(), kRowChunks = kLayout.row_chunks();
   static_assert(P::kValueDim == kHead && kHead % 8 == 0 && kHead <= 128 && sizeof(T) == 2);
-  static_assert(P::kQueryDirect && P::kKeyDirect && P::kValueDirect);
+  static_assert(P::kQueryDirect && (P::kKeyDirect == 1 || P::kKeyDirect == 2) && P::kKeyDirect == P::kValueDirect);
   static constexpr bool kScored = P::kPlain == 0 && P::kColumn == 0 && P::kBias == 0;
   using Bias = typename BiasOf<P>::Type;
   /// A bias of f16 alone: scores include the factor, since their product with log2(e) stays in the range of f32.
@@ -105,24 +105,56 @@ struct WgmmaAttention {
   }
 
   // ---- copies to shared memory
-  template <int kMany, bool kEdge>
-  SDX_FN void copy_rows(detail::shared_ptr<vec16> to, const T* base, i64 distance, u32 t0, u32 limit) const {
+  /// Rows of keys or values: at one distance, or in pages, where each row's place is looked up.
+  struct Rows {
+    const T* base = nullptr;
+    i64 distance = 0;
+  };
+  SDX_FN Rows keys_of_head() const {
+    if constexpr (P::kKeyDirect == 1) return {p.key(b, h), p.key_row()};
+    return {};
+  }
+  SDX_FN Rows values_of_head() const {
+    if constexpr (P::kValueDirect == 1) return {p.value(b, h), p.value_row()};
+    return {};
+  }
+  template <bool kOfValues, bool kEdge>
+  SDX_FN void copy_rows(detail::shared_ptr<vec16> to, const Rows& rows, u32 t0, u32 limit) const {
     constexpr u32 kStep = kThreads / kRowChunks;
     const u32 chunk = thread_id() % kRowChunks, row = thread_id() / kRowChunks;
-    const auto first = to + (chunk / 8 * (kMany * 8) + row * 8 + ((chunk ^ row) & 7));
-    const T* from = base + (i64(t0 + row) * distance + chunk * 8);
+    const auto first = to + (chunk / 8 * (kTile * 8) + row * 8 + ((chunk ^ row) & 7));
+    const T* from = nullptr;
+    if constexpr (P::kKeyDirect == 1) from = rows.base + (i64(t0 + row) * rows.distance + chunk * 8);
     const bool of_head = kHead == kD || chunk < kHeadChunks;
 #pragma clang loop unroll(full)
-    for (u32 k = 0; k < kMany / kStep; ++k) {
-      const bool inside = of_head && (!kEdge || t0 + row + k * kStep < limit);
-      detail::copy_async(first + k * (kStep * 8), inside ? from + i64(k * kStep) * distance : base, inside);
+    for (u32 k = 0; k < kTile / kStep; ++k) {
+      const u32 t = t0 + row + k * kStep;
+      const bool inside = of_head && (!kEdge || t < limit);
+      if constexpr (P::kKeyDirect == 1) {
+        detail::copy_async(first + k * (kStep * 8), inside ? from + i64(k * kStep) * rows.distance : rows.base, inside);
+      } else {
+        const i64 there = !kEdge || t < limit ? t : limit - 1;
+        const T* own;
+        if constexpr (kOfValues)
+          own = p.value_from(b, h, there);
+        else
+          own = p.key_from(b, h, there);
+        detail::copy_async(first + k * (kStep * 8), own + (of_head ? chunk * 8 : 0), inside);
+      }
     }
   }
-  SDX_FN void copy_tile(u32 at, const T* base, i64 distance, i32 t0, i32 limit) const {
+  template <bool kOfValues>
+  SDX_FN void copy_tile(u32 at, const Rows& rows, i32 t0, i32 limit) const {
     if (t0 + kTile <= limit)
-      copy_rows<kTile, false>(shared + at, base, distance, t0, limit);
+      copy_rows<kOfValues, false>(shared + at, rows, t0, limit);
     else
-      copy_rows<kTile, true>(shared + at, base, distance, t0, limit);
+      copy_rows<kOfValues, true>(shared + at, rows, t0, limit);
+  }
+  SDX_FN void copy_keys(u32 stage, const Rows& rows, i32 t0, i32 limit) const {
+    copy_tile<false>(kKeyAt + stage * kPart, rows, t0, limit);
+  }
+  SDX_FN void copy_values(u32 stage, const Rows& rows, i32 t0, i32 limit) const {
+    copy_tile<true>(kValueAt + stage * kPart, rows, t0, limit);
   }
   SDX_FN void copy_queries() const {
     constexpr u32 kStep = kThreads / kRowChunks;
@@ -312,8 +344,7 @@ struct WgmmaAttention {
   SDX_FN void run() const {
     using namespace gemm_detail;
     const Ranges r = ranges();
-    const T *key = p.key(b, h), *value = p.value(b, h);
-    const i64 key_row = p.key_row(), value_row = p.value_row();
+    const Rows key = keys_of_head(), value = values_of_head();
     const i32 first = r.any.low / kTile * kTile, end = r.any.high,
               count = end > first ? (end - first - 1) / kTile + 1 : 0;
     f32 top[2] = {-inf32(), -inf32()}, total[2] = {}, sums[kSums] = {};
@@ -327,10 +358,10 @@ struct WgmmaAttention {
         fetch_bias(first, bias);
       }
       if constexpr (kQueryShared) copy_queries();
-      copy_tile(kKeyAt, key, key_row, first, end);
+      copy_keys(0, key, first, end);
       commit_copies();
-      copy_tile(kValueAt, value, value_row, first, end);
-      if (count > 1) copy_tile(kKeyAt + kPart, key, key_row, first + kTile, end);
+      copy_values(0, value, first, end);
+      if (count > 1) copy_keys(1, key, first + kTile, end);
       commit_copies();
       if constexpr (!kQueryShared) load_queries(query);
       if constexpr (P::kColumn != 0) {
@@ -357,10 +388,10 @@ struct WgmmaAttention {
         wgmma_fence();
         multiply_keys(stage ^ 1, query, scores);
         multiply_values(at, weights, sums);
-        copy_tile(kValueAt + next_at * kPart, value, value_row, t0, end);
+        copy_values(next_at, value, t0, end);
         f32 next = 0;
         if (t0 + kTile < end) {
-          copy_tile(kKeyAt + stage * kPart, key, key_row, t0 + kTile, end);
+          copy_keys(stage, key, t0 + kTile, end);
           if constexpr (P::kColumn != 0) next = column(t0 + kTile, end);
         }
         commit_copies();
