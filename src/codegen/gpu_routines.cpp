@@ -162,22 +162,19 @@ class Routine {
     return true;
   }
 
-  // A launch that copies the caches if they are not the results' memory, and one that stores the new rows.
+  // One launch, as for append(): where the results' memory is not the caches', it copies these too.
   bool append_rows() {
-    const Expr all = out(0).elements(), size = op_.params[1];
-    const Expr rows = out(0).shape[0] * out(0).shape[1];
+    const Expr size = op_.params[1], rows = out(0).shape[0] * out(0).shape[1];
     const char* t = bits(out(0).dtype);
-    launch("if (b0 != b1) routine_copy(b0, b1, s0);\n  if (b2 != b3) routine_copy(b2, b3, s0);",
-           {3, output(0), 4, output(1)}, {t, t, t, t}, {output(0), output(1)}, {all}, idx::min(all, Expr(1 << 16)));
-    r.launches.back().kernel.appends_in_place = true;
     Exprs values = {op_.params[0], size, rows};
     values.insert(values.end(), op_.params.begin() + 2, op_.params.end());
     std::string call;
     for (const int which : {0, 1})
-      call += fmt::format("routine_append_rows(b0, b{}, b{}, s0, s1, s2, s{}, s{});\n  ", 1 + which, 3 + which,
-                          3 + 2 * which, 4 + 2 * which);
-    launch(call, {0, 1, 2, output(0), output(1)}, {"i64", t, t, t, t}, {output(0), output(1)}, values,
-           op_.params[0] * idx::ceildiv(size * Expr(static_cast<std::int64_t>(size_of(out(0).dtype))), 16));
+      call += fmt::format("routine_append_rows<{}>(b0, b{}, b{}, b{}, s0, s1, s2, s{}, s{});\n  ", t, 1 + which,
+                          5 + which, 3 + which, 3 + 2 * which, 4 + 2 * which);
+    const Expr packs = idx::ceildiv(size * Expr(static_cast<std::int64_t>(size_of(out(0).dtype))), 16);
+    launch(call, {0, 1, 2, output(0), output(1), 3, 4}, {"i64", t, t, t, t, t, t}, {output(0), output(1)}, values,
+           idx::max(op_.params[0] * packs, idx::min(rows * packs, Expr(1 << 14))));
     r.launches.back().kernel.appends_in_place = true;
     return true;
   }

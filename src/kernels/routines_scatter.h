@@ -84,10 +84,24 @@ SDX_FN void store_rows(const i64* slots, const T* x, T* y, i64 fresh, i64 size, 
   }
 }
 
+/// Copies the other rows, if `past` is different memory. That is the rare case: each row is looked for among the slots,
+/// so that one launch suffices.
 template <class T>
-SDX_FN void routine_append_rows(const i64* slots, const T* x, T* y, i64 fresh, i64 size, i64 rows, i64 stride,
-                                i64 offset) {
+SDX_FN void copy_other_rows(const i64* slots, const T* past, T* y, i64 fresh, i64 size, i64 rows) {
+  if (past == y) return;
+  for (i64 row = block_id(); row < rows; row += all_threads() / kThreads) {
+    bool other = true;
+    for (i64 n = 0; n < fresh; ++n) other = other && slots[n] != row;
+    if (other)
+      for (i64 e = thread_id(); e < size; e += kThreads) y[row * size + e] = past[row * size + e];
+  }
+}
+
+template <class T>
+SDX_FN void routine_append_rows(const i64* slots, const T* x, const T* past, T* y, i64 fresh, i64 size, i64 rows,
+                                i64 stride, i64 offset) {
   constexpr int V = 16 / sizeof(T);
+  copy_other_rows(slots, past, y, fresh, size, rows);
   if (size % V == 0 && stride % V == 0 && offset % V == 0 && aligned(x) && aligned(y))
     store_rows<V>(slots, x, y, fresh, size, rows, stride, offset);
   else
