@@ -132,6 +132,13 @@ struct Projections {
   std::int64_t heads, kv_heads;
   Value *q, *k, *v;
   Expr size;
+  Value* both = nullptr;  ///< queries' heads, then keys', if they are side by side
+
+  void split(Graph& g, Value* x) {
+    both = x;
+    q = tensor::slice(g, x, 2, 0, heads);
+    k = tensor::slice(g, x, 2, heads, kv_heads);
+  }
 };
 
 Projections projections(OpContext& c, const Pages& pages) {
@@ -154,8 +161,7 @@ Projections projections(OpContext& c, const Pages& pages) {
     return p;
   }
   Value* all = split(c.in(kQuery), p.heads + 2 * p.kv_heads);  // all queries' heads, then keys', then values'
-  p.q = tensor::slice(g, all, 2, 0, p.heads);
-  p.k = tensor::slice(g, all, 2, p.heads, p.kv_heads);
+  p.split(g, tensor::slice(g, all, 2, 0, p.heads + p.kv_heads));
   p.v = tensor::slice(g, all, 2, p.heads + p.kv_heads, p.kv_heads);
   return p;
 }
@@ -171,6 +177,7 @@ void transform_heads(OpContext& c, Projections& p, const Pages& pages) {
       g.add_check(compare(Op::kEq, c.in(at)->shape[0], p.size), "a norm's weight does not fit the head size");
       *x = layer_norm(g, *x, c.in(at), nullptr, 3, epsilon, true, c.in(kQuery)->dtype).y;
     }
+    p.both = nullptr;
   }
   if (c.attr("do_rotary", 0) == 0) return;
   c.require(c.has(kCos) && c.has(kSin) && c.in(kCos)->rank() == 2 && c.in(kSin)->rank() == 2,
@@ -181,6 +188,7 @@ void transform_heads(OpContext& c, Projections& p, const Pages& pages) {
   r.rotated = r.cos->shape[1] * 2;
   r.interleaved = c.attr("rotary_interleaved", 0) != 0;
   r.position = [=](const Expr&, const Expr& s) { return pages.position(s); };
+  if (p.both) return p.split(g, rotate(g, p.both, false, r));  // one kernel
   p.q = rotate(g, p.q, false, r);
   p.k = rotate(g, p.k, false, r);
 }
