@@ -178,7 +178,7 @@ def measure(a: argparse.Namespace, name: str, results: Results) -> None:
                 print(f"  {clients} clients: not measured, --seconds have passed", flush=True)
                 continue
             begun = time.perf_counter()
-            steps.run(engine, trace[: a.warm * clients], clients, a.row_seconds)  # compiles, captures graphs
+            steps.run(engine, trace[: a.warm * clients + 32], clients, a.row_seconds)  # compiles, captures graphs
             recorder.clear()
             warm = time.perf_counter() - begun
             row = steps.run(engine, trace, clients, a.row_seconds)
@@ -209,7 +209,7 @@ def main() -> None:
     parser.add_argument("--row-seconds", type=float, default=12, help="no request begins later in a row")
     parser.add_argument("--seconds", type=float, default=230, help="no row begins later")
     parser.add_argument("--check-seconds", type=float, default=12, help="of a row")
-    parser.add_argument("--warm", type=int, default=2, help="requests of each client before a row")
+    parser.add_argument("--warm", type=int, default=2, help="requests of each client before a row, and 32 more")
     parser.add_argument("--cache-memory", type=int, default=24576, help="MiB")
     parser.add_argument("--step-tokens", type=int, default=2048)
     parser.add_argument("--bandwidth", type=float, default=4.8e12, help="bytes/s")

@@ -250,7 +250,7 @@ def device_times(engine: Any, bound: Bound, profile: bool) -> dict[str, Any]:
 
     decoder, found = engine._decoder, dict[str, Any]()
     graphs = list(decoder._bound.items()) if decoder.device != "host" else []
-    for (kind, single, size, count, results, columns), kept in graphs:
+    for key, kept in graphs:
         side = kept.side()
         past = side.values["past"]
         times = []
@@ -261,8 +261,15 @@ def device_times(engine: Any, bound: Bound, profile: bool) -> dict[str, Any]:
             side.run.wait()
             times.append((time.perf_counter() - begun) / 20 * 1e3)
         kept.release(side)
-        least = bound.seconds([(int(p), count, results) for p in past]) * 1e3
-        name = f"{size} x {count}, {columns} pages{', logprobs' * kind.logprobs}{', one' * single}"
+        if key[1] == "both":
+            kind, _, size, count = key
+            work = [(int(p), 1, 1) for p in past[:-1]] + [(int(past[-1]), count, 1)]
+            name = f"{size} x 1 and {count}{', logprobs' * kind.logprobs}"
+        else:
+            kind, single, size, count, results, columns = key
+            work = [(int(p), count, results) for p in past]
+            name = f"{size} x {count}, {columns} pages{', logprobs' * kind.logprobs}{', one' * single}"
+        least = bound.seconds(work) * 1e3
         found[name] = {"ms": min(times), "bound_ms": least, "past": float(past.mean())}
         print(
             f"    graph of {name}: {min(times):.3f} ms ({past.mean():.0f} tokens of context); bound {least:.3f}, "

@@ -81,7 +81,7 @@ def model_of(option, values, one):
         "PagedAttention",
         names,
         ["y", "keys", "values"],
-        domain=MS,
+        domain="com.sardonyx" if "prompt" in option else MS,
         num_heads=HEADS,
         kv_num_heads=KV_HEADS,
         **attributes,
@@ -90,7 +90,9 @@ def model_of(option, values, one):
     outputs = [helper.make_tensor_value_info(n, kind, None) for n in ("y", "keys", "values")]
     graph = helper.make_graph([node], "paged", inputs, outputs)
     return helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid(MS, 1)], ir_version=10
+        graph,
+        opset_imports=[helper.make_opsetid(domain, 21 if not domain else 1) for domain in ("", MS, "com.sardonyx")],
+        ir_version=10,
     )
 
 
@@ -179,6 +181,26 @@ def test_host(option):
 def test_simulated_card(option, device, dtype):
     check(OPTIONS[option], [9, 0, 20], [1, 2, 1], dtype, device)
     check(OPTIONS[option], [11], [9], dtype, device)
+
+
+@pytest.mark.parametrize("device, dtype", [("host", np.float32), *CARDS])
+@pytest.mark.parametrize(
+    "option", ["packed", *(pytest.param(o, marks=pytest.mark.slow) for o in ("plain", "window", "sink", "norms"))]
+)
+def test_a_part_of_a_prompt_beside_answers(option, device, dtype):
+    """com.sardonyx's `prompt`: the last sequence has any number of tokens, all others one."""
+    own = {**OPTIONS[option], "prompt": 1}
+    check(own, [9, 0, 11], [1, 1, 9], dtype, device)
+    check(own, [20, 3], [1, 1], dtype, device)
+
+
+def test_fewer_tokens_than_sequences_are_refused():
+    own = {"prompt": 1}
+    values = case(own, [9, 0, 11], [1, 1, 9], np.float32)
+    model = sardonyx.compile(model_of(own, values, False))
+    few = {n: values[n][:2] for n in ("query", "key", "value")}
+    with pytest.raises(sardonyx.Error, match="fewer tokens than sequences"):
+        model.run(values | few)
 
 
 @pytest.mark.parametrize("device", ["host", "sim:gfx942"])

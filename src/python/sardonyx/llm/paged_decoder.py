@@ -24,10 +24,10 @@ from .paged_graph import GIVEN_IDS, PagedGraph
 from .paged_sampling import StepKind
 from .scheduler import Piece
 from .step_inputs import StepInputs, giving, same_shape
-from .step_runs import GpuRun, rounded_answers, rounded_tokens
+from .step_runs import GpuRun, rounded_both, rounded_tokens
 
 Array = np.ndarray[Any, Any]
-_MOST_BOUND = 128  #: sizes of steps whose tensors are kept
+_MOST_BOUND = 384  #: sizes of steps whose tensors are kept
 
 
 @dataclass
@@ -150,7 +150,7 @@ class PagedDecoder(StepInputs):
         return (
             self.ahead
             and part.results <= 1
-            and part.start + rounded_tokens(part.count) <= self.folder.context
+            and part.start + rounded_both(len(answers), part.count)[1] <= self.folder.context
             and not any(p.results and p.request.kind().adjust for p in (part, *answers))
         )
 
@@ -323,8 +323,7 @@ class PagedDecoder(StepInputs):
         self, pieces: Sequence[Piece], giving: Sequence[tuple[Request, int]], kind: StepKind
     ) -> Callable[[], Chosen]:
         """Starts a step of a token of each piece but the last one, which is a part of a prompt."""
-        answers = rounded_answers(len(pieces) - 1)
-        tokens = rounded_tokens(pieces[-1].count)
+        answers, tokens = rounded_both(len(pieces) - 1, pieces[-1].count)
         key = kind, "both", answers, tokens
         run = self._kept(key, lambda: self._both_run(kind, answers, tokens))
         side = run.side()

@@ -141,7 +141,7 @@ class Scheduler:
                     left -= 1
                     continue
                 count = self._part(r, left)
-                if parts and count < min(_LEAST, self._pending(r)):
+                if parts and count < self._least(self._pending(r), pieces):
                     continue
                 if count > 0 and self._reserve(r, count, planned):
                     pieces.append(self._piece(r, count))
@@ -152,7 +152,11 @@ class Scheduler:
                 pieces, left = self._with_guesses(pieces, left)
         while left > 0 and len(self.running) < self.most:
             new = self._next()
-            if new is None or (parts and left < min(_LEAST, len(new.tokens))) or not self._admit(new):
+            if (
+                new is None
+                or (parts and min(left, len(new.tokens)) < self._least(len(new.tokens), pieces))
+                or not self._admit(new)
+            ):
                 break
             count = self._part(new, left)
             if not self._reserve(new, count, planned):
@@ -162,6 +166,11 @@ class Scheduler:
             left -= count
             parts += 1
         return pieces
+
+    @staticmethod
+    def _least(pending: int, pieces: list[Piece]) -> int:
+        """Tokens of a further part of a prompt. Beside answers, of which one part is a part, small ones wait for a step."""
+        return _LEAST if pieces[0].count == 1 else min(_LEAST, pending)
 
     @staticmethod
     def _piece(r: Request, count: int) -> Piece:

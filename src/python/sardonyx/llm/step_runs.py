@@ -36,9 +36,11 @@ def rounded_tokens(count: int) -> int:
     return next((size for size in _TOKENS if size >= count), -(-count // 512) * 512)
 
 
-def rounded_answers(count: int) -> int:
-    """The same for sequences of one token beside a part of a prompt: there is a graph for each pair of sizes."""
-    return max(8, 1 << (count - 1).bit_length())
+def rounded_both(answers: int, tokens: int) -> tuple[int, int]:
+    """The same for sequences of one token and the part of a prompt beside them. There is a graph for each pair of sizes, so
+    sizes are fewer."""
+    step = 64 if tokens <= 512 else 128 if tokens <= 1024 else 256
+    return max(8, 1 << (answers - 1).bit_length()), -(-tokens // step) * step
 
 
 class Block:
