@@ -1,8 +1,8 @@
 // Attention on Hopper's asynchronous matrix instructions (wgmma). It supports heads of 16-bit elements whose rows can
-// be copied 16 bytes at a time, also those of a paged KV cache (kKeyDirect and kValueDirect are 2), padded with zeros to 64 or 128 elements. Scores are products times a factor, plus a
-// number that is the same for all queries (P::kColumn) and an element of a 16-bit tensor (P::kBias); others are
-// computed by P::score, element by element. attention.h computes everything else; it also describes P, which in
-// addition has
+// be copied 16 bytes at a time, also those of a paged KV cache (kKeyDirect and kValueDirect are 2), padded with zeros
+// to 64 or 128 elements. Scores are products times a factor, plus a number that is the same for all queries
+// (P::kColumn) and an element of a 16-bit tensor (P::kBias); others are computed by P::score, element by element.
+// attention.h computes everything else; it also describes P, which in addition has
 //   kColumn, column(b, h, t)           what is added to the scores of key t
 //   kBias, Bias, bias(b, h, s)         what is added to the scores of query s, for all keys: contiguous
 //
@@ -110,14 +110,6 @@ struct WgmmaAttention {
     const T* base = nullptr;
     i64 distance = 0;
   };
-  SDX_FN Rows keys_of_head() const {
-    if constexpr (P::kKeyDirect == 1) return {p.key(b, h), p.key_row()};
-    return {};
-  }
-  SDX_FN Rows values_of_head() const {
-    if constexpr (P::kValueDirect == 1) return {p.value(b, h), p.value_row()};
-    return {};
-  }
   template <bool kOfValues, bool kEdge>
   SDX_FN void copy_rows(detail::shared_ptr<vec16> to, const Rows& rows, u32 t0, u32 limit) const {
     constexpr u32 kStep = kThreads / kRowChunks;
@@ -149,12 +141,6 @@ struct WgmmaAttention {
       copy_rows<kOfValues, false>(shared + at, rows, t0, limit);
     else
       copy_rows<kOfValues, true>(shared + at, rows, t0, limit);
-  }
-  SDX_FN void copy_keys(u32 stage, const Rows& rows, i32 t0, i32 limit) const {
-    copy_tile<false>(kKeyAt + stage * kPart, rows, t0, limit);
-  }
-  SDX_FN void copy_values(u32 stage, const Rows& rows, i32 t0, i32 limit) const {
-    copy_tile<true>(kValueAt + stage * kPart, rows, t0, limit);
   }
   SDX_FN void copy_queries() const {
     constexpr u32 kStep = kThreads / kRowChunks;
@@ -344,7 +330,8 @@ struct WgmmaAttention {
   SDX_FN void run() const {
     using namespace gemm_detail;
     const Ranges r = ranges();
-    const Rows key = keys_of_head(), value = values_of_head();
+    Rows key, value;
+    if constexpr (P::kKeyDirect == 1) key = {p.key(b, h), p.key_row()}, value = {p.value(b, h), p.value_row()};
     const i32 first = r.any.low / kTile * kTile, end = r.any.high,
               count = end > first ? (end - first - 1) / kTile + 1 : 0;
     f32 top[2] = {-inf32(), -inf32()}, total[2] = {}, sums[kSums] = {};
@@ -358,10 +345,10 @@ struct WgmmaAttention {
         fetch_bias(first, bias);
       }
       if constexpr (kQueryShared) copy_queries();
-      copy_keys(0, key, first, end);
+      copy_tile<false>(kKeyAt, key, first, end);
       commit_copies();
-      copy_values(0, value, first, end);
-      if (count > 1) copy_keys(1, key, first + kTile, end);
+      copy_tile<true>(kValueAt, value, first, end);
+      if (count > 1) copy_tile<false>(kKeyAt + kPart, key, first + kTile, end);
       commit_copies();
       if constexpr (!kQueryShared) load_queries(query);
       if constexpr (P::kColumn != 0) {
@@ -388,10 +375,10 @@ struct WgmmaAttention {
         wgmma_fence();
         multiply_keys(stage ^ 1, query, scores);
         multiply_values(at, weights, sums);
-        copy_values(next_at, value, t0, end);
+        copy_tile<true>(kValueAt + next_at * kPart, value, t0, end);
         f32 next = 0;
         if (t0 + kTile < end) {
-          copy_keys(stage, key, t0 + kTile, end);
+          copy_tile<false>(kKeyAt + stage * kPart, key, t0 + kTile, end);
           if constexpr (P::kColumn != 0) next = column(t0 + kTile, end);
         }
         commit_copies();

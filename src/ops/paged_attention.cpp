@@ -4,10 +4,11 @@
 // past[b] tokens in the cache. Its token t lies in page table[b, t / P], at row t % P. Attention reads pages in place:
 // the page's number is part of the index expressions of keys and values.
 //
-// com.sardonyx has the same operator with two additions. Caches may be int8, with a scale for each row of a head: inputs
-// and outputs more are the scales [pages, P, Hk]. New rows are divided by their largest magnitude / 127 and rounded. With
-// the attribute `prompt`, the last sequence is a part of a prompt, of any number of tokens, and all others have one token
-// each: so answers go on while a prompt is computed, and each of the two kinds has its own form of attention.
+// com.sardonyx has the same operator with two additions. Caches may be int8, with a scale for each row of a head:
+// inputs and outputs more are the scales [pages, P, Hk]. New rows are divided by their largest magnitude / 127 and
+// rounded. With the attribute `prompt`, the last sequence is a part of a prompt, of any number of tokens, and all
+// others have one token each: so answers go on while a prompt is computed, and each of the two kinds has its own form
+// of attention.
 #include "ops/attention.h"
 #include "ops/element_math.h"
 #include "ops/families.h"
@@ -266,15 +267,15 @@ struct Attention {
     const Exprs shape = {batch, p.kv_heads, pages.keys_of_sequence(), p.size};
     return tensor::generate(c.graph(), shape, [&](const Exprs& i) {
       const Expr page = pages.page(token(i[0]), i[2]), row = idx::mod(i[2], pages.rows());
-      const Expr element = tensor::at(x, {page, row, i[1], i[3]});
+      Expr element = tensor::at(x, {page, row, i[1], i[3]});
       if (!scales) return element;
       const Expr scale = tensor::at(scales, {page, row, i[1]});
       return cast(binary(Op::kMul, cast(element, DType::kFloat32), scale), c.in(kQuery)->dtype);
     });
   }
 
-  /// The result of `count` tokens from `first` on, [count, H * D]. one: they are one sequence, whose queries share keys;
-  /// otherwise each token has keys of its own.
+  /// The result of `count` tokens from `first` on, [count, H * D]. one: they are one sequence, whose queries share
+  /// keys; otherwise each token has keys of its own.
   Value* tokens(const Expr& first, const Expr& count, bool one) const {
     Graph& g = c.graph();
     const bool scaled = pages.key_scales != nullptr;
@@ -321,9 +322,8 @@ void paged_attention_of(OpContext& c, bool scaled, bool prompt) {
   const Attention attention{c, p, pages, cache};
   if (!prompt) return c.out(0, attention.tokens(0, pages.tokens, !pages.owner));
   const Expr answers = pages.sequences - 1;
-  c.out(0, tensor::concat(g, {attention.tokens(0, answers, false),
-                              attention.tokens(answers, pages.tokens - answers, true)},
-                          0));
+  c.out(0, tensor::concat(
+               g, {attention.tokens(0, answers, false), attention.tokens(answers, pages.tokens - answers, true)}, 0));
 }
 
 void paged_attention(OpContext& c) { paged_attention_of(c, false, false); }
@@ -340,13 +340,14 @@ void register_paged_attention(OpRegistry& r) {
          .dtypes = "floats",
          .notes = "pages are read in place; the caches may be inputs and outputs in one buffer; without quantised or "
                   "latent caches"});
-  r.add({.name = "PagedAttention",
-         .domain = "com.sardonyx",
-         .lower = own_paged_attention,
-         .dtypes = "floats",
-         .notes =
-             "com.microsoft's; caches may be int8: inputs 14 and 15 and outputs 3 and 4 are then scales of each row of a "
-             "head, float32 [pages, rows, heads]; prompt = 1: all sequences but the last one have one token each"});
+  r.add(
+      {.name = "PagedAttention",
+       .domain = "com.sardonyx",
+       .lower = own_paged_attention,
+       .dtypes = "floats",
+       .notes =
+           "com.microsoft's; caches may be int8: inputs 14 and 15 and outputs 3 and 4 are then scales of each row of a "
+           "head, float32 [pages, rows, heads]; prompt = 1: all sequences but the last one have one token each"});
 }
 
 }  // namespace sardonyx

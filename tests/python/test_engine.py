@@ -467,9 +467,7 @@ def test_refusals(tmp_path):
             Engine(plain, cache_memory=memory)
 
 
-@pytest.mark.parametrize(
-    "variant", ["plain", "inside", pytest.param("packed", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("variant", ["plain", "inside", pytest.param("packed", marks=pytest.mark.slow)])
 def test_prompts_beside_answers_on_a_simulated_card(tmp_path, variant):
     """A step of answers and a part of a prompt gives the tokens of greedy decoding; both are in one launch of the model."""
     folder = llm_models.write(

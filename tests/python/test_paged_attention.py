@@ -1,8 +1,10 @@
 """com.microsoft PagedAttention: packed sequences of different lengths, whose keys and values lie in scattered pages, compared with NumPy in float64."""
 
 import numpy as np
+import onnx
 import pytest
 import sardonyx
+from cli_support import sardonyx as cli
 from onnx import helper
 
 MS = "com.microsoft"
@@ -192,6 +194,19 @@ def test_a_part_of_a_prompt_beside_answers(option, device, dtype):
     own = {**OPTIONS[option], "prompt": 1}
     check(own, [9, 0, 11], [1, 1, 9], dtype, device)
     check(own, [20, 3], [1, 1], dtype, device)
+
+
+def test_code_for_hopper(tmp_path):
+    """A prompt's attention runs on wgmma in pages too, in both forms; scores that are computed do not."""
+
+    def products(option, new):
+        values = case(option, [0] * len(new), new, np.float16)
+        onnx.save(model_of(option, values, len(new) == 1), tmp_path / "m.onnx")
+        cli("compile", tmp_path / "m.onnx", "--arch", "sm_90a", "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path)
+        return (tmp_path / "m.sdx").read_bytes().count(b"wgmma.mma_async")
+
+    assert products({}, [9]) and products({"prompt": 1}, [1, 9])
+    assert not products({"softcap": 5.0}, [9])
 
 
 def test_fewer_tokens_than_sequences_are_refused():
