@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from .paged_graph import GIVEN_IDS
 from .paged_sampling import StepKind
 from .scheduler import Piece
 from .step_runs import GpuRun, rounded_both
+
+if TYPE_CHECKING:
+    from .paged_decoder import Chosen
 
 Array = np.ndarray[Any, Any]
 
