@@ -182,7 +182,8 @@ class Generator : AttentionProblem {
       need_partial(logical_and(one_, compare(Op::kGt, parts, 1)), parts);
       const std::string p = fmt::format(
           "struct P {{\n  using T = {0};\n  using Out = {1};\n  using Stored = {12};\n  enum : int {{ kDim = {2}, "
-          "kValueDim = {2}, kGroup = {3}, kPlain = {4}, kBounds = {5}, kSink = {6}, kZeroEmpty = {7}, kAppends = 0 }};\n{8}{9}  SDX_FN void "
+          "kValueDim = {2}, kGroup = {3}, kPlain = {4}, kBounds = {5}, kSink = {6}, kZeroEmpty = {7}, kAppends = 0 "
+          "}};\n{8}{9}  SDX_FN void "
           "wait() "
           "{{\nwait_for_launch();\n{10}}}\n}};\nP p{{{11}}};\n",
           storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), group_, int(plain_),
@@ -355,7 +356,8 @@ class Generator : AttentionProblem {
   std::string one_query_functions(const Operand& k, const Operand& v, std::int64_t group) {
     std::int64_t heads = 0;
     const std::int64_t d = extent(d_);
-    const bool bytes = k.numbers && v.numbers && is_one(k.scale) && is_one(v.scale) && d % 32 == 0;
+    const bool bytes = k.numbers && v.numbers && is_const(k.scale) && is_const(v.scale) && k.scale->f == 1 &&
+                       v.scale->f == 1 && d % 32 == 0;
     if (!chip_.has(Feature::kClusters) || d != extent(e_) || !takes_step_mma(type_, d, group) ||
         !(bytes || (k.direct && v.direct)) || !is_const_int(h_->args[0], heads) || heads % group != 0)
       return {};
@@ -364,8 +366,7 @@ class Generator : AttentionProblem {
     const Expr shared = idx::floordiv(h_, Expr(group));
     const auto number = [](const Expr& v) { return is_const(v) || is_const(v->args[0], 1) ? Expr(0) : v; };
     const auto load_of = [&](const Operand& o) { return bytes ? o.numbers : o.load; };
-    // A cache may have room for more keys.
-    const Value* cache = load_of(k)->value;
+    const Value* cache = load_of(k)->value;  // which may have room for more keys
     const Expr rows = cache->rank() == 4 ? cache->shape[2] : t_->args[0];
     for (const Operand* o : {&k, &v})
       if (!idx::provably_equal(load_of(*o)->args[0],
@@ -385,8 +386,6 @@ class Generator : AttentionProblem {
     std::swap(text_, others);
     return others;
   }
-
-  static bool is_one(const Expr& e) { return is_const(e) && e->f == 1; }
 
   Operand operand(const std::string& name, const Expr& load, const Expr& row, const Expr& element) {
     Operand o;

@@ -70,7 +70,8 @@ class StepGenerator : AttentionProblem {
     }
     const std::int64_t group = this->group();
     const std::string problem = fmt::format(
-        "struct P {{\n  using T = {};\n  using Stored = T;\n  using Out = {};\n  enum : int {{ kDim = {}, kValueDim = {}, kGroup = {}, "
+        "struct P {{\n  using T = {};\n  using Stored = T;\n  using Out = {};\n  enum : int {{ kDim = {}, kValueDim = "
+        "{}, kGroup = {}, "
         "kPlain "
         "= {}, kBounds = {}, kSink = {}, kZeroEmpty = {}, kAppends = 1 }};\n{}{}{}}};\n{}P p{{{}}};\n",
         storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), extent(d_), group, int(plain_),

@@ -11,7 +11,7 @@ constexpr std::uint32_t kThreads = 256;
 // One tile of a matrix instruction. Weights that have to be dequantised pay for up to four: other kernels dequantise
 // them for each tile of rows, without overlapping that with loads.
 constexpr std::int64_t kMostRows = 16, kMostQuantizedRows = 64;
-constexpr int kColumns = 16;            // of a matrix instruction
+constexpr int kColumns = 16;  // of a matrix instruction
 
 class SkinnyFamily : public ContractionFamily {
  public:
@@ -40,7 +40,7 @@ class SkinnyFamily : public ContractionFamily {
       // (measured on an H200).
       if (tiles == 4 && (width >= 16 || p.bits == 8 || (p.bits == 4 && p.made_rows == 0))) continue;
       // More in flight spills registers.
-      const int most = p.bits == 16 && tiles == 1   ? 8
+      const int most = p.bits == 16 && tiles == 1  ? 8
                        : p.bits == 4 && tiles == 4 ? 2
                        : width == 64               ? 2 / tiles
                                                    : 4 / tiles;

@@ -8,8 +8,8 @@
 
 namespace sardonyx {
 
-/// The quantised results of GEMMs, convolutions and attention of a graph that the kernel should store as bytes. The graph
-/// may change while this is used, as long as nodes are neither added nor removed.
+/// The quantised results of GEMMs, convolutions and attention of a graph that the kernel should store as bytes. The
+/// graph may change while this is used, as long as nodes are neither added nor removed.
 class ByteStores {
  public:
   explicit ByteStores(const Graph& g);

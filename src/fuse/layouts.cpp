@@ -86,7 +86,8 @@ class LayoutChooser {
         });
       else
         for (Value* v : loads_of(e.kernel.epilogue))
-          if (e.kernel.node->as<AttentionOp>() || !options_.epilogues_in_any_order || storage_of(v) != v || !along_channels(e.kernel, v))
+          if (e.kernel.node->as<AttentionOp>() || !options_.epilogues_in_any_order || storage_of(v) != v ||
+              !along_channels(e.kernel, v))
             fixed_.insert(storage_of(v));
     }
     for (const auto& n : g_.nodes)

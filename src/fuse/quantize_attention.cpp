@@ -60,15 +60,12 @@ void quantize_attention(Graph& g, const FuseOptions& options) {
     if (std::is_sorted(order->begin(), order->end())) continue;  // an epilogue as it is
     g.origin = n.origin;
     const Exprs vars = vars_of(v->shape);
-    const Exprs here = idx::delinearize(idx::linearize(permuted(vars, *order), permuted(v->shape, *order)),
-                                        n.outputs[0]->shape);
+    const Exprs here =
+        idx::delinearize(idx::linearize(permuted(vars, *order), permuted(v->shape, *order)), n.outputs[0]->shape);
     std::vector<std::pair<Expr, Expr>> to;
     for (std::size_t d = 0; d < here.size(); ++d) to.emplace_back(l->vars[d], here[d]);
-    const Expr body = substitute(rewrite(l->body,
-                                         [&](const Expr& e) -> Expr {
-                                           return same(e, x) ? load(v, v->dtype, vars) : Expr();
-                                         }),
-                                 to);
+    const Expr body = substitute(
+        rewrite(l->body, [&](const Expr& e) -> Expr { return same(e, x) ? load(v, v->dtype, vars) : Expr(); }), to);
     Value* bytes = g.add_loop(vars, body);
     // From the order of dims to the dim's place in it.
     Exprs moved = permuted(vars_of(v->shape), *order), at(moved.size());

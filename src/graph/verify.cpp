@@ -283,8 +283,7 @@ class GraphCheck {
     for (const Expr* e : {&a.scale, &a.q, &a.k, &a.v})
       if (!*e) fault("an operand is missing");
     for (const auto& [numbers, scale] : {std::pair(a.k, a.k_scale), std::pair(a.v, a.v_scale)})
-      if ((size_of(numbers->dtype) == 1) != static_cast<bool>(scale))
-        fault("keys or values and their scale disagree");
+      if ((size_of(numbers->dtype) == 1) != static_cast<bool>(scale)) fault("keys or values and their scale disagree");
     if (a.has_bias != static_cast<bool>(a.bias)) fault("has_bias disagrees with the bias");
     bool runs = true;
     for (const Expr& v : a.vars) runs &= !is_const(v->args[0], 0);

@@ -220,7 +220,8 @@ struct AttentionStep {
         to[d] = sum;
         if (d == 0) to[(P::kDim + 15) / 16 * 16] = top, to[(P::kDim + 15) / 16 * 16 + 1] = total;
       } else {
-        p.out(b, h0 + g, 0)[d * p.out_step()] = p.result(b, h0 + g, 0, d, sum * attention_scale(p, b, h0 + g, top, total));
+        p.out(b, h0 + g, 0)[d * p.out_step()] =
+            p.result(b, h0 + g, 0, d, sum * attention_scale(p, b, h0 + g, top, total));
       }
     };
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

@@ -81,7 +81,8 @@ struct AttentionStepMma {
   static constexpr u32 kDim = P::kDim, kGroup = P::kGroup, kElements = kGroup * kDim, kWaves = kThreads / kWave;
   static constexpr layout::StepMmaLayout kLayout{kDim, kGroup, kCluster, P::kAppends != 0};
   static constexpr u32 kTile = kLayout.kTile, kChunks = kLayout.chunks(), kSlice = kElements / kCluster;
-  static_assert(sizeof(T) == 2 && kDim % (kConverts ? 32 : 16) == 0 && !(kConverts && P::kAppends) && kGroup <= 8 && kElements % kCluster == 0);
+  static_assert(sizeof(T) == 2 && kDim % (kConverts ? 32 : 16) == 0 && !(kConverts && P::kAppends) && kGroup <= 8 &&
+                kElements % kCluster == 0);
   using Rows = detail::SharedRows<int(kChunks), false>;
   // Memory of a wave: keys and values of a tile, later its sums and each head's sum of exponentials. There are two
   // tiles (double buffering) where memory bandwidth is the limit; where latency is, in steps of 8 sequences with 512
@@ -162,8 +163,7 @@ struct AttentionStepMma {
     const auto from = bit_cast<Words>(bytes);
     Words to;
 #pragma clang loop unroll(full)
-    for (u32 k = 0; k < 2; ++k)
-      detail::widened<T, Stored>(from.x[half * 2 + k], to.x[k * 2], to.x[k * 2 + 1]);
+    for (u32 k = 0; k < 2; ++k) detail::widened<T, Stored>(from.x[half * 2 + k], to.x[k * 2], to.x[k * 2 + 1]);
     return bit_cast<vec16>(to);
   }
 
@@ -464,7 +464,8 @@ struct AttentionStepMma {
         to[d] = sum;
         if (d == 0) to[kDim] = top, to[kDim + 1] = total;
       } else {
-        p.out(b, h0 + g, 0)[d * p.out_step()] = p.result(b, h0 + g, 0, d, sum * attention_scale(p, b, h0 + g, top, total));
+        p.out(b, h0 + g, 0)[d * p.out_step()] =
+            p.result(b, h0 + g, 0, d, sum * attention_scale(p, b, h0 + g, top, total));
       }
     };
     if constexpr (kCluster == 1) {

@@ -196,6 +196,21 @@ SDX_FN void add_up_waves(const P& p, void* lds, const Sum (&sums)[Tiles][Count],
   }
 }
 
+/// The same for groups of Height rows, one after another.
+template <u32 Height, class P, class Sum, int Groups, int Tiles, int Count>
+SDX_FN void add_up_groups(const P& p, void* lds, const Sum (&sums)[Groups][Tiles][Count], u32 z, u32 row0, u32 height,
+                          u32 col0) {
+#pragma clang loop unroll(full)
+  for (u32 g = 0; g < Groups; ++g) {
+    const u32 first = g * Height;
+    if (g > 0) {
+      if (first >= height) break;
+      lds_barrier();  // the sums of the previous rows have been read
+    }
+    add_up_waves<Height>(p, lds, sums[g], z, row0 + first, height - first < Height ? height - first : Height, col0);
+  }
+}
+
 }  // namespace skinny_detail
 
 /// Replaces P::b_elements if b is quantised in blocks: dequantises eight elements from `at` (a multiple of 8) on.
@@ -229,8 +244,8 @@ SDX_FN void unpack_columns(const P& p, T* to) {
   }
 }
 
-/// Rows: 8, or a multiple of 16, per workgroup (with kRowHeight, that many). Each workgroup has Tiles * 16 columns, and its waves
-/// divide K. Ahead: spans of K in flight at a time. Launch: ceil(m / Rows) * ceil(n / (Tiles * 16)) * batches
+/// Rows: 8, or a multiple of 16, per workgroup (with kRowHeight, that many). Each workgroup has Tiles * 16 columns, and
+/// its waves divide K. Ahead: spans of K in flight at a time. Launch: ceil(m / Rows) * ceil(n / (Tiles * 16)) * batches
 /// workgroups.
 template <int Rows, int Tiles, int Ahead, class P>
 SDX_FN void skinny(const P& p) {
@@ -376,16 +391,7 @@ SDX_FN void skinny(const P& p) {
     }
   }
   if constexpr (P::kRowHeight != 0) lds_barrier();  // the rows have been read
-#pragma clang loop unroll(full)
-  for (u32 g = 0; g < kRowGroups; ++g) {
-    const u32 first = g * 16;
-    if (g > 0) {
-      if (first >= height) break;
-      lds_barrier();  // the sums of the previous rows have been read
-    }
-    add_up_waves<kGroupHeight>(p, lds, sums[g], z, row0 + first,
-                               height - first < kGroupHeight ? height - first : kGroupHeight, col0);
-  }
+  add_up_groups<kGroupHeight>(p, lds, sums, z, row0, height, col0);
 }
 
 }  // namespace sdx

@@ -172,8 +172,8 @@ Value* rows_of(Graph& g, const Stored& from, Value* present, const Expr& total, 
   return tensor::generate(g, shape, [&](const Exprs& i) { return cast(tensor::at(present, i), dtype); });
 }
 
-/// Queries times the scales of keys, or results times the scales of values: [B, H, S, D]. The scales of a channel are the
-/// same for all keys, so that they need not be applied to each of them.
+/// Queries times the scales of keys, or results times the scales of values: [B, H, S, D]. The scales of a channel are
+/// the same for all keys, so that they need not be applied to each of them.
 Value* scaled_channels(Graph& g, const Stored& by, Value* x, std::int64_t group) {
   if (!by.scales) return x;
   return tensor::generate(g, x->shape, [&](const Exprs& i) {

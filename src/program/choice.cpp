@@ -143,8 +143,8 @@ std::vector<bool> taken_by_rule(const Choice& choice, int units, double worth) {
     for (const int k : all) symbols.set(k, size);
     if (!consider(symbols, false)) break;
   }
-  // M is often a product of sizes, of which all but one are 1 while decoding. Where kernels for few rows go far (those of
-  // packed weights), every power of two is tried.
+  // M is often a product of sizes, of which all but one are 1 while decoding. Where kernels for few rows go far (those
+  // of packed weights), every power of two is tried.
   const bool far = std::any_of(choice.candidates.begin(), choice.candidates.end(), [](const Candidate& c) {
     return !c.tiling.empty() && c.tiling.front().few_rows && c.tiling.front().rows > kFewRows;
   });

@@ -109,7 +109,9 @@ def attention_network(dtype, smooth):
     w = [n.constant(n.rng.standard_normal((width, width)).astype(np.float32) / 8) for _ in range(3)]
     dims = n.constant(np.array([0, 0, heads, size]))
     q, k, v = (n.add("Transpose", [n.add("Reshape", [n.add("MatMul", ["x", m]), dims])], perm=[0, 2, 1, 3]) for m in w)
-    scores = n.add("Mul", [n.add("MatMul", [q, n.add("Transpose", [k], perm=[0, 1, 3, 2])]), n.constant(np.float32(0.2))])
+    scores = n.add(
+        "Mul", [n.add("MatMul", [q, n.add("Transpose", [k], perm=[0, 1, 3, 2])]), n.constant(np.float32(0.2))]
+    )
     y = n.add("MatMul", [n.add("Softmax", [scores], axis=-1), v])
     y = n.add("Reshape", [n.add("Transpose", [y], perm=[0, 2, 1, 3]), n.constant(np.array([0, 0, width]))])
     if smooth:

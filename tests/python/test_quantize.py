@@ -151,7 +151,9 @@ def test_adds_and_pooling_read_8_bits():
     assert done.report.between == dict.fromkeys(["r1", "s", "r2", "r3"], "")
     onnx.checker.check_model(done.model)
     readers = {x: n for n in done.model.graph.node for x in n.input}
-    assert [i.rsplit("/", 1)[-1] for n in done.model.graph.node if n.op_type in ("Add", "MaxPool") for i in n.input] == [
+    assert [
+        i.rsplit("/", 1)[-1] for n in done.model.graph.node if n.op_type in ("Add", "MaxPool") for i in n.input
+    ] == [
         "dequantized",  # of r1
         "c2",  # added in its own convolution's epilogue
         "dequantized",

@@ -146,12 +146,12 @@ class Job:
             {r.value: "" for r in reversed(readings)} | why,
         )
 
-    def ranges_of(
-        self, channels: dict[str, Channels], others: Iterable[str] = ()
-    ) -> tuple[dict[str, Histogram], int]:
+    def ranges_of(self, channels: dict[str, Channels], others: Iterable[str] = ()) -> tuple[dict[str, Histogram], int]:
         """Histograms of the activations whose channels are wanted, and of other values."""
         found = {name: Histogram() for name in (*channels, *others)}
-        self.collect("calibrating", {name: [h, *([channels[name]] if name in channels else [])] for name, h in found.items()})
+        self.collect(
+            "calibrating", {name: [h, *([channels[name]] if name in channels else [])] for name, h in found.items()}
+        )
         for name, h in found.items():
             if not h.count:
                 raise InvalidArgumentError(f"the activation '{name}' has no finite values on the data")
