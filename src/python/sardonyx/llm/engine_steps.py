@@ -11,9 +11,8 @@ from typing import Any
 from ..errors import Error
 from .engine_request import Request, TokenEvent, Wakes
 from .engine_results import known_error
-from .paged_decoder import Chosen
 from .paged_parallel import CachesLostError
-from .paged_sampling import StepKind
+from .paged_sampling import Chosen, StepKind
 from .scheduler import Piece, Scheduler
 from .speculation import Speculator
 

@@ -6,7 +6,6 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from .engine_request import Request
 from .genai_folder import GenaiFolder
 from .lora import Adapters
 from .paged_graph import GIVEN_IDS, PagedGraph
-from .paged_sampling import StepKind
+from .paged_sampling import Chosen, StepKind
 from .scheduler import Piece
 from .step_both import StepsOfBoth
 from .step_inputs import StepInputs, giving, same_shape
@@ -29,16 +28,6 @@ from .step_runs import GpuRun, rounded_tokens
 
 Array = np.ndarray[Any, Any]
 _MOST_BOUND = 384  #: sizes of steps whose tensors are kept
-
-
-@dataclass
-class Chosen:
-    """What a step gives for each of its results: the tokens, and log-probabilities if its kind has them."""
-
-    tokens: list[int]
-    logprobs: Array | None = None  #: [results]
-    top_tokens: Array | None = None  #: [results, 20]
-    top_logprobs: Array | None = None
 
 
 class PagedDecoder(StepInputs, StepsOfBoth):

@@ -16,9 +16,9 @@ import numpy as np
 from ..errors import DeviceError, Error
 from .decoder import _free_host_memory
 from .genai_folder import GenaiFolder
-from .paged_decoder import Chosen, PagedDecoder
+from .paged_decoder import PagedDecoder
 from .paged_graph import PagedGraph
-from .paged_sampling import StepKind
+from .paged_sampling import Chosen, StepKind
 from .parallel import RankGroup, rank_setup
 from .scheduler import Piece
 from .step_inputs import StepInputs, giving, same_shape

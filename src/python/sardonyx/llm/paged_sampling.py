@@ -7,6 +7,7 @@ sequence among sampled ones keeps its most likely token only.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,16 @@ class StepKind:
         return StepKind(
             sample, self.adjust or other.adjust, self.logprobs or other.logprobs, self.adapters or other.adapters
         )
+
+
+@dataclass
+class Chosen:
+    """What a step gives for each of its results: the tokens, and log-probabilities if its kind has them."""
+
+    tokens: list[int]
+    logprobs: np.ndarray[Any, Any] | None = None  #: [results]
+    top_tokens: np.ndarray[Any, Any] | None = None  #: [results, MOST_LOGPROBS]
+    top_logprobs: np.ndarray[Any, Any] | None = None
 
 
 def add_choice(n: Nodes, logits: str, vocabulary: int, kind: StepKind) -> str:

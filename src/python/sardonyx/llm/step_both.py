@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .engine_request import Request
 from .paged_graph import GIVEN_IDS
-from .paged_sampling import StepKind
+from .paged_sampling import Chosen, StepKind
 from .scheduler import Piece
 from .step_runs import GpuRun, rounded_both
-
-if TYPE_CHECKING:
-    from .paged_decoder import Chosen
 
 Array = np.ndarray[Any, Any]
 
