@@ -25,7 +25,7 @@ Plain = str | SharedProgram  #: a model's file, which every node must have, or a
 
 
 def _loaded(model: Plain, options: Mapping[str, Any]) -> Model:
-    return model.load() if isinstance(model, SharedProgram) else compile(model, **options)
+    return model.load() if isinstance(model, SharedProgram) else compile(model, **{"compile_ahead": True, **options})
 
 
 def _deployment_options(given: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -227,7 +227,8 @@ def _serve(a: argparse.Namespace) -> None:
     if a.devices and (a.device or len(languages) != 1 or encoder_folders or plain):
         raise InvalidArgumentError("--devices is for one language model, without --device")
     encoders = {name: TextEncoder(folder, **options) for name, folder in encoder_folders.items()}
-    models = {name: compile(file, **options) for name, file in plain.items()}
+    # No request waits for a kernel: readiness is announced once all are compiled.
+    models = {name: compile(file, **{**options, "compile_ahead": True}) for name, file in plain.items()}
     adapters = dict(_adapter(text) for text in a.adapter)
     if adapters and len(languages) != 1:
         raise InvalidArgumentError(f"--adapter needs one language model; there are {len(languages)}")
