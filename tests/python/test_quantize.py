@@ -187,6 +187,30 @@ def test_values_between_products_above_the_limit_stay_in_float():
     assert "3 values between products" in quantize_text(report) and why["s"] in quantize_text(report)
 
 
+def test_adds_stay_in_float_if_their_errors_add_up():
+    rng = np.random.default_rng(4)
+    weights = {f"w{k}": rng.standard_normal((8, 8, 1, 1)).astype(np.float32) / 10 for k in range(16)}
+    nodes, value = [], "x"
+    for k in range(15):
+        nodes.append(helper.make_node("Conv", [value, f"w{k}"], [f"c{k}"], name=f"c{k}"))
+        nodes.append(helper.make_node("Add", [f"c{k}", value], [f"s{k}"]))
+        value = f"s{k}"
+    nodes.append(helper.make_node("Conv", [value, "w15"], ["y"], name="last"))
+    model = make(nodes, [("x", ["n", 8, 12, 12])], [("y", ["n", 8, 12, 12])], weights)
+    eight = sardonyx.quantize(model, DATA, smooth=False, limit=1)
+    floats = sardonyx.quantize(model, DATA, smooth=False, limit=1, residuals=False)
+    worst = max(v.relative for v in eight.report.layers)
+    total = sardonyx.evaluate(eight.model, DATA, reference=model).outputs[0].relative
+    assert worst < 0.99 * total  # so a limit between them refuses no node by itself
+    done = sardonyx.quantize(model, DATA, smooth=False, limit=0.99 * total)
+    assert len(done.report.layers) == len(eight.report.layers) and list(done.report.between) == list(
+        eight.report.between
+    )
+    assert all("error of the outputs" in why for why in done.report.between.values())
+    x = DATA[0]
+    assert np.array_equal(sardonyx.compile(done.model)(x)["y"], sardonyx.compile(floats.model)(x)["y"])
+
+
 def test_rounding_error_is_that_of_the_values():
     x = np.abs(np.random.default_rng(0).standard_normal(100_000)).astype(np.float32)
     h = Histogram()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -111,7 +112,7 @@ class Job:
         }
         means = {name: c.mean for name, c in channels.items()}
 
-        def round_operands(model: OnnxModel, chosen: Iterable[Product]) -> QdqWriter:
+        def round_operands(model: OnnxModel, chosen: Iterable[Product], ranges: Mapping[str, Range]) -> QdqWriter:
             writer = QdqWriter(model, form, ranges, symmetric=s.symmetric, per_channel=s.per_channel)
             for p in chosen:
                 if s.correct_bias:
@@ -120,7 +121,7 @@ class Job:
             return writer
 
         checked, pairs = self._with_copies(products)
-        round_operands(checked, [p for _, p in pairs])
+        round_operands(checked, [p for _, p in pairs], ranges)
         checked.drop_unused()
         layers = self._sensitivity(checked, pairs, ranges)
         limit = 0.05 if s.limit is None else s.limit
@@ -132,19 +133,71 @@ class Job:
                 f"every node has an error above the limit of {limit:g}, the smallest {min(too_far.values()):.3g}"
             )
         errors = {n: rounding_error(found[n], ranges[n], form, symmetric=s.symmetric) for n in between}
-        readings, why = within_limit(self.model, chosen, errors, limit)
-        ranges |= {r.same_as: ranges[r.value] for r in readings if r.same_as}
-        writer = round_operands(self.model, chosen)
-        for r in readings:
-            r.node.input[r.index] = writer.activation(r.value)
-        self.model.drop_unused()
-        used = {p.activation for p in chosen} | {r.value for r in readings}
+        labels = {p.label for p in chosen}
+
+        def write(model: OnnxModel, errors: Mapping[str, float]) -> dict[str, str]:
+            """Returns what is read between products: "" for values in 8 bits, of others the reason why not."""
+            products = [p for p in find_products(model, s.exclude, grouped=False)[0] if p.label in labels]
+            readings, why = within_limit(model, products, errors, limit)
+            same = {r.same_as: ranges[r.value] for r in readings if r.same_as}
+            writer = round_operands(model, products, ranges | same)
+            for r in readings:
+                r.node.input[r.index] = writer.activation(r.value)
+            model.drop_unused()
+            return {r.value: "" for r in reversed(readings)} | why
+
+        trial = OnnxModel(self.model.proto)
+        trial.folder = self.model.folder
+        read = write(trial, errors)
+        eight = [name for name, why in read.items() if not why]
+        error = self._output_error(trial) if eight else 0.0
+        if error <= limit:
+            self.model.proto = trial.proto
+            self.model.index()
+        else:
+            write(self.model, {})
+            reason = (
+                f"with Adds and pooling in 8 bits the error of the outputs is {error:.3g}, above the limit of {limit:g}"
+            )
+            read |= dict.fromkeys(eight, reason)
+        used = {p.activation for p in chosen} | {name for name, why in read.items() if not why}
         return self.report(
-            [v for v in layers if v.name not in too_far],
-            kept,
-            {n: r for n, r in ranges.items() if n in used},
-            {r.value: "" for r in reversed(readings)} | why,
+            [v for v in layers if v.name not in too_far], kept, {n: r for n, r in ranges.items() if n in used}, read
         )
+
+    def _output_error(self, rounded: OnnxModel) -> float:
+        """The largest error of an output of the rounded model on some samples, relative to the model's values."""
+        assert self.feed is not None
+        names = [o.name for o in self.model.proto.graph.output]
+        references: dict[str, list[Array]] = {n: [] for n in names}
+        measures = {n: Measure() for n in names}
+
+        class Keep:
+            def __init__(self, name: str):
+                self.name = name
+
+            def add(self, x: Array) -> None:
+                references[self.name].append(x)
+
+        class Compare(Keep):
+            def add(self, x: Array) -> None:
+                measures[self.name].add(x, references[self.name].pop(0))
+
+        def some(inputs: Sequence[TensorInfo]) -> Iterable[Mapping[str, Array]]:
+            assert self.feed is not None
+            return itertools.islice(self.feed(inputs), _CHECKED)
+
+        for model, collector in ((self.model, Keep), (rounded, Compare)):
+            self.step("measuring errors", 0)
+            collect(
+                model,
+                some,
+                {n: [collector(n)] for n in names},
+                self.options,
+                lambda k: self.step("measuring errors", k),
+            )
+        errors = [m.result(n).relative for n, m in measures.items()]
+        return max((e for e in errors if np.isfinite(e)), default=0.0)  # an output of zeros has no relative error
 
     def ranges_of(self, channels: dict[str, Channels], others: Iterable[str] = ()) -> tuple[dict[str, Histogram], int]:
         """Histograms of the activations whose channels are wanted, and of other values."""

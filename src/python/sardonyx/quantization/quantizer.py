@@ -71,7 +71,8 @@ def quantize(
     correct_bias: corrects the biases of Conv and Gemm for the shift of each output channel's mean that rounding the weights
         causes (Nagel et al., "Data-free quantization", 2019).
     residuals: with "int8", Adds and pooling whose results are quantised for a product read 8 bits, too, so that
-        convolutional networks keep all activations in 8 bits; values whose rounding error is above the limit stay in float.
+        convolutional networks keep all activations in 8 bits; values whose rounding error is above the limit stay in float,
+        and so do all of them if with them the error of an output on 16 samples is above it.
     limit: nodes whose error (LayerReport.relative) is larger stay in float, with "int8" and "fp8" (None: 0.05); with
         weights of fewer than 8 bits they get 8 (None: no limit).
     exclude: patterns ("*head*") of names of nodes that stay in float.
