@@ -108,7 +108,10 @@ def kill_and_ask(port, model, kills, width):
                 if len(alive) < 2:
                     raise RuntimeError(f"only {len(alive)} replicas are alive")
                 time.sleep(rng.random() * 0.3)
-                os.kill(rng.choice(alive), signal.SIGKILL)
+                try:
+                    os.kill(rng.choice(alive), signal.SIGKILL)
+                except ProcessLookupError:  # Ray ended it since; another one is chosen
+                    continue
                 killed += 1
                 if killed % 10 == 0:
                     print(f"{killed} kills: {dict(counts)}", flush=True)
