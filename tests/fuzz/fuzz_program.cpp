@@ -78,7 +78,7 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
       auto one = example_program();
       std::swap(one->main.steps.front(), one->main.steps[step]);
       one->main.steps.resize(1);
-      one->objects.clear();
+      one->objects = Objects();
       write(("step" + std::to_string(step)).c_str(), *one);
     }
     std::exit(0);

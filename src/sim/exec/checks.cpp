@@ -102,6 +102,8 @@ void checkBefore(Wave& w, const Inst& in) {
 
 void checkAfter(Wave& w, const Inst& in) {
   WaveChecks& c = *w.checks;
+  if (c.synced || !c.acquiring.empty()) [[unlikely]]
+    noteGlobalSynced(w);
   if (!c.suspects.empty()) [[unlikely]]
     judgeSuspects(w);
   std::uint32_t sequence[2] = {};

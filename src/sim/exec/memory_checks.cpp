@@ -63,6 +63,12 @@ bool ordered(Wave& w, GlobalShadow& s, const Mark& m) {
   return seen != w.group->acquired.end() && seen->second >= m.time;
 }
 
+void advanceSync(Wave& w, GlobalShadow& s) {
+  w.checks->globalSync = s.advance();
+  if (w.current->format != Format::kDs)
+    s.lastSync(w.group->flat).store(w.checks->globalSync, std::memory_order_release);
+}
+
 std::string conflict(const Wave& w, const char* now, const Mark& m, const char* before, std::uint32_t pc) {
   std::string where = fmt::format("\"{}\"", w.code->text(w.code->base() + pc));
   std::string line = w.code->object()->sourceLine(w.code->base() + pc);
@@ -101,15 +107,12 @@ void checkRace(Wave& w, int lane, std::uint64_t address, unsigned size, AccessKi
       m = unpack(packed);
       return (m.group != now.group || m.wave != now.wave) && (m.bytes & bytes);
     };
-    Mark m;
-    bool foreignWriter = others(cell.writer.load(std::memory_order_acquire), m);
     if (exempt) {
-      if (foreignWriter && m.group != now.group) {
-        std::uint32_t& seen = w.group->acquired[m.group];
-        seen = std::max(seen, m.time);
-      }
+      if (!store) w.checks->acquiring.push_back(at);
       continue;
     }
+    Mark m;
+    bool foreignWriter = others(cell.writer.load(std::memory_order_acquire), m);
     if (foreignWriter && !ordered(w, s, m)) {
       const char* name = store ? "a write" : kind == AccessKind::kAtomic ? "an atomic" : "a read";
       std::string message = conflict(w, name, m, "write", cell.writerPc.load(std::memory_order_relaxed));
@@ -196,8 +199,24 @@ void noteGlobalSync(Wave& w) {
                          c.issued[static_cast<int>(Counter::kDs)] + 1;
   if (c.syncNumber == number) return;
   c.syncNumber = number;
-  c.globalSync = s->advance();
-  if (w.current->format != Format::kDs) s->lastSync(w.group->flat).store(c.globalSync, std::memory_order_release);
+  c.synced = w.current->format != Format::kDs;
+  advanceSync(w, *s);
+}
+
+void noteGlobalSynced(Wave& w) {
+  WaveChecks& c = *w.checks;
+  GlobalShadow& s = *w.launch->shadow;
+  for (std::uint64_t at : c.acquiring) {
+    std::uint64_t packed = s.cell(at).writer.load(std::memory_order_acquire);
+    if (!packed) continue;
+    Mark m = unpack(packed);
+    if (m.group == w.group->flat) continue;
+    std::uint32_t& seen = w.group->acquired[m.group];
+    seen = std::max(seen, m.time);
+  }
+  c.acquiring.clear();
+  if (c.synced) advanceSync(w, s);
+  c.synced = false;
 }
 
 }  // namespace sardonyx::sim

@@ -53,5 +53,7 @@ void judgeSuspects(Wave& w);
 /// The workgroup passed a barrier; the wave executed an atomic.
 void noteGlobalBarrier(Workgroup& group);
 void noteGlobalSync(Wave& w);
+/// After an instruction that synchronises: it may have read what another workgroup stored since it was checked.
+void noteGlobalSynced(Wave& w);
 
 }  // namespace sardonyx::sim
