@@ -249,7 +249,7 @@ def device_times(engine: Any, bound: Bound, profile: bool) -> dict[str, Any]:
     from sardonyx.llm.scheduler import Piece
 
     decoder, found = engine._decoder, dict[str, Any]()
-    graphs = list(decoder._bound.items()) if decoder.device != "host" else []
+    graphs = list(decoder.runs.kept.items()) if decoder.device != "host" else []
     for key, kept in graphs:
         side = kept.side()
         past = side.values["past"]
@@ -266,7 +266,7 @@ def device_times(engine: Any, bound: Bound, profile: bool) -> dict[str, Any]:
             work = [(int(p), 1, 1) for p in past[:-1]] + [(int(past[-1]), count, 1)]
             name = f"{size} x 1 and {count}{', logprobs' * kind.logprobs}"
         else:
-            kind, single, size, count, results, columns = key
+            kind, single, size, columns, count, results = key
             work = [(int(p), count, results) for p in past]
             name = f"{size} x {count}, {columns} pages{', logprobs' * kind.logprobs}{', one' * single}"
         least = bound.seconds(work) * 1e3
@@ -305,8 +305,9 @@ def _kernels(decoder: Any, pieces: list[Any], single: bool) -> list[tuple[str, f
     """The steps that take the most time, those of all layers together."""
     from sardonyx.llm.paged_sampling import StepKind
 
-    inputs, outputs = decoder._inputs(pieces, [(p.request, 0) for p in pieces], StepKind()), decoder._outputs()
-    inputs |= decoder._tensors(StepKind())
+    given = [(p.request, 0) for p in pieces]
+    inputs, outputs = decoder.inputs.whole(pieces, given, StepKind()), decoder.tensors.outputs()
+    inputs |= decoder.tensors.inputs(StepKind())
     model = decoder.program(StepKind(), single)
     model._run(inputs, on_device=True, outputs=outputs, profile=True)
     _, listed = model._run(inputs, on_device=True, outputs=outputs, profile=True)

@@ -33,13 +33,13 @@ TESTS = pathlib.Path(__file__).resolve().parents[1] / "tests" / "python"
 def timed_decoder(seconds: float) -> type:
     """A decoder of random tokens whose device takes so long for a step."""
     from sardonyx.llm import paged_decoder as pd
+    from sardonyx.llm.step_inputs import StepInputs
 
     class Timed(pd.PagedDecoder):
         def __init__(self, *arguments: Any, slots: int = 0, **options: Any):
             super().__init__(*arguments, **options)
-            self.ahead, self.slots = True, slots
-            self._columns = -(-self.folder.context // self.graph.rows)
-            self._tables = pd._Tables(self._columns)
+            self.ahead, step = True, self.graph.step
+            self.inputs = StepInputs(self.folder, step.ids_dtype, step.positions_dtype, self.graph.rows, slots)
             self._free = 0.0  # when the device is
             self._kept_values: dict[Any, Any] = {}
             self._random = np.random.default_rng(0)
@@ -49,9 +49,9 @@ def timed_decoder(seconds: float) -> type:
             if not single:
                 size = 1 << (len(pieces) - 1).bit_length()
                 if size not in self._kept_values:
-                    table = np.zeros((size, self._columns), np.int32)
-                    self._kept_values[size] = {**self.unused(kind, size, 1, 1), "table": table}
-                self._fill(self._kept_values[size], pieces, giving, kind, 1, False)
+                    table = np.zeros((size, self.inputs.columns), np.int32)
+                    self._kept_values[size] = {**self.inputs.unused(kind, size, 1, 1), "table": table}
+                self.inputs.fill(self._kept_values[size], pieces, giving, kind, 1, False)
             self._free = max(self._free, time.perf_counter()) + (0 if single else seconds)
             until = self._free
 

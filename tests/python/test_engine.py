@@ -479,6 +479,6 @@ def test_prompts_beside_answers_on_a_simulated_card(tmp_path, variant):
         next(iter(first))
         others = [engine.submit(p, max_new_tokens=4, ignore_eos=True) for p in prompts[1:]]
         assert all(r.wait(WAIT) for r in (first, *others))
-        assert any(key[1] == "both" for key in engine._decoder._bound)
+        assert any(key[1] == "both" for key in engine._decoder.runs.kept)
     wanted = one_by_one(folder, prompts, 12)
     assert first.answer == wanted[0] and [r.answer for r in others] == [w[:4] for w in wanted[1:]]

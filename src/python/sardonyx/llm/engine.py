@@ -146,7 +146,7 @@ class Engine(Texts, EngineSteps):
             beside = graph.page_bytes()
         if len(self._devices) > 1:
             own = {k: v for k, v in compiling.items() if k not in ("device", "progress", "slots")}
-            self._decoder: Any = ParallelPagedDecoder(
+            self._decoder = ParallelPagedDecoder(
                 self._folder,
                 self._devices,
                 transport=self._transport,
@@ -175,7 +175,7 @@ class Engine(Texts, EngineSteps):
     # ---- requests
     @property
     def device(self) -> str:
-        return str(self._decoder.device)
+        return self._decoder.device
 
     @property
     def adapters(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from .paged_parallel import CachesLostError
 from .paged_sampling import Chosen, StepKind
 from .scheduler import Piece, Scheduler
 from .speculation import Speculator
+from .step_decoder import StepDecoder
 
 #: Parts of a prompt with more tokens run as one block of attention; shorter ones join the tokens of other sequences.
 _SHORT = 16
@@ -25,7 +26,7 @@ class EngineSteps:
     """What the engine's thread does. The base of Engine, which has these members."""
 
     _wake: threading.Condition
-    _decoder: Any  # PagedDecoder or ParallelPagedDecoder
+    _decoder: StepDecoder
     _speculator: Speculator | None
     _scheduler: Scheduler
     _inbox: list[Request]
@@ -33,7 +34,11 @@ class EngineSteps:
     _closing: bool
     _ended: Counter[str]
     _wakes: Wakes
-    ends: tuple[int, ...]
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Tokens that end an answer."""
+        raise NotImplementedError
 
     def _begin(self) -> None:
         """What the thread counts and keeps."""
@@ -110,7 +115,8 @@ class EngineSteps:
         """What runs at a time: parts of prompts one by one, then all other tokens together. The largest part may join these:
         alone it would read all weights once more."""
         short = 1 if self._decoder.ahead else _SHORT
-        together, parts = [], []
+        together: list[Piece] = []
+        parts: list[Piece] = []
         for p in pieces:
             if not p.request.ending and self._masked(p):
                 (together if p.count <= short else parts).append(p)

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import DeviceError, Error
 from .decoder import _free_host_memory
 from .genai_folder import GenaiFolder
-from .paged_decoder import PagedDecoder
+from .paged_decoder import chosen_of
 from .paged_graph import PagedGraph
 from .paged_sampling import Chosen, StepKind
 from .parallel import RankGroup, rank_setup
@@ -28,7 +28,7 @@ class CachesLostError(DeviceError):
     """A process has ended, and others have taken its place. The caches are empty."""
 
 
-class ParallelPagedDecoder(RankGroup, StepInputs):
+class ParallelPagedDecoder(RankGroup):
     """Has the members of PagedDecoder that the engine uses. Used by one thread at a time but for program()."""
 
     ahead = False
@@ -59,15 +59,13 @@ class ParallelPagedDecoder(RankGroup, StepInputs):
         self._turn = 0  # how often the processes were started again
         self._prepared: set[tuple[StepKind, bool]] = set()
         super().__init__(folder, devices, {**setup, "engine": True})
-        self.pages, page_bytes, ids, self._positions = self._ask("about")[0]
-        self.page_bytes, self.ids_dtype = page_bytes * len(devices), np.dtype(ids)
+        self.pages, page_bytes = self._ask("about")[0]
+        self.page_bytes = page_bytes * len(devices)
+        self._inputs = StepInputs(folder, whole.step.ids_dtype, whole.step.positions_dtype, rows, 0)
 
     def joins(self, part: Piece, answers: Sequence[Piece]) -> bool:
         """See PagedDecoder."""
         return False
-
-    def _dtype_of(self, name: str) -> Any:
-        return np.dtype(self._positions)  # the one input whose type is not known otherwise
 
     def program(self, kind: StepKind, single: bool) -> None:
         """Compiles the program of a step, between steps."""
@@ -80,7 +78,7 @@ class ParallelPagedDecoder(RankGroup, StepInputs):
     def start(self, pieces: Sequence[Piece], kind: StepKind, single: bool) -> Callable[[], Chosen]:
         """Computes the pieces together. What it returns waits for the results; results are read in the order of the steps."""
         results = giving(pieces)
-        values = {**self._packed(pieces), **self._choice(results, kind, max(1, len(results)))}
+        values = self._inputs.whole(pieces, results, kind)
         with self._idle:
             turn = self._turn
             self._tell("step", values, kind, single, same_shape(pieces), len(results))
@@ -97,7 +95,7 @@ class ParallelPagedDecoder(RankGroup, StepInputs):
             with self._idle:
                 self._flying -= 1
                 self._idle.notify_all()
-            return PagedDecoder._chosen(found, len(results), kind) if results else Chosen([])
+            return chosen_of(found, len(results), kind) if results else Chosen([])
 
         return wait
 

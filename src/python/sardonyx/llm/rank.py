@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
-
 from ..errors import DeviceError, Error
 from ..group import join
 from .genai_folder import read_folder
@@ -74,9 +72,7 @@ class _EngineRank(_Part):
     def do(self, name: str, *arguments: Any) -> Any:
         decoder = self.decoder
         if name == "about":
-            position = decoder.folder.position_ids
-            dtype = np.dtype(decoder._dtype_of(position)).name if position else ""
-            return decoder.pages, decoder.page_bytes, np.dtype(decoder.ids_dtype).name, dtype
+            return decoder.pages, decoder.page_bytes
         try:
             if name == "prepare":
                 decoder.program(*arguments)

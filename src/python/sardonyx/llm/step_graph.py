@@ -56,9 +56,12 @@ class StepGraph:
         for name in inputs:
             if name not in named and name not in fed:
                 raise UnsupportedError(f"'{folder.model}' has the input '{name}', whose use is not known here")
-        self.ids_dtype = np.dtype(
-            onnx.helper.tensor_dtype_to_np_dtype(inputs[folder.input_ids].type.tensor_type.elem_type)
-        )
+
+        def dtype_of(name: str) -> np.dtype[Any]:
+            return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(inputs[name].type.tensor_type.elem_type))
+
+        self.ids_dtype = dtype_of(folder.input_ids)
+        self.positions_dtype = dtype_of(folder.position_ids) if folder.position_ids else np.dtype(np.int64)
         self.cache = self._cache_layout(inputs)
         shape = outputs[folder.logits].type.tensor_type.shape.dim
         self.pruned = len(shape) == 3 and shape[1].dim_value == 1  #: the model gives the last position's logits only

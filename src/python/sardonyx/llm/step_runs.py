@@ -8,18 +8,21 @@ have been read; each of them takes a copy of its own.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from .._sardonyx import Stream, Tensor
 from ..device import empty, pinned, to_device
-
-if TYPE_CHECKING:
-    from .._sardonyx import Stream, Tensor
-    from ..model import BoundRun, Model
+from ..model import BoundRun, Model
+from .paged_sampling import StepKind
+from .step_inputs import StepInputs, complete
+from .step_programs import DeviceTensors, StepPrograms
 
 Array = np.ndarray[Any, Any]
+_MOST_KEPT = 384  #: sizes of steps whose tensors are kept
 _ALIGNMENT = 256  # bytes, of tensors in the block
 #: Sizes to which the tokens of a prompt's part are rounded up.
 _TOKENS = [
@@ -58,7 +61,7 @@ class Block:
         return {n: memory[at : at + x.nbytes].view(x.dtype).reshape(x.shape) for n, (at, x) in self.places.items()}
 
 
-class _Side:
+class Side:
     """Host memory of one step in flight."""
 
     def __init__(self, device: str, changing: Block, results: Block, bind: Callable[[Array, Array], BoundRun]):
@@ -104,11 +107,98 @@ class GpuRun:
             )
 
         self._bind = bind
-        self._idle: list[_Side] = []
+        self._idle: list[Side] = []
 
-    def side(self) -> _Side:
+    def side(self) -> Side:
         """Memory for a step, of which release() must be called when its results have been read."""
-        return self._idle.pop() if self._idle else _Side(self._device, self._changing, self._results, self._bind)
+        return self._idle.pop() if self._idle else Side(self._device, self._changing, self._results, self._bind)
 
-    def release(self, side: _Side) -> None:
+    def release(self, side: Side) -> None:
         self._idle.append(side)
+
+
+class HostRun:
+    """A step with fixed sizes on the host. `found` has the results of the last one."""
+
+    def __init__(
+        self, model: Model, values: dict[str, Array], found: dict[str, Array], tensors: DeviceTensors, kind: StepKind
+    ):
+        """values: all inputs but those of `tensors`, with the values of unused places."""
+        self._values, self.found = values, found
+        self._run = model.bind({**values, **tensors.inputs(kind)}, {**found, **tensors.outputs()})
+
+    def start(self, values: Mapping[str, Array]) -> None:
+        """Computes a step, perhaps of fewer sequences."""
+        complete(self._values, values)
+        self._run()
+
+
+_Run = TypeVar("_Run", HostRun, GpuRun)
+
+
+class StepRuns:
+    """The runs of a decoder's steps by their sizes; those used least recently go when there are too many."""
+
+    def __init__(self, programs: StepPrograms, inputs: StepInputs, tensors: DeviceTensors, device: str):
+        self._programs, self._inputs, self._tensors, self._device = programs, inputs, tensors, device
+        self.stream = None if device == "host" else Stream(device)
+        self.kept: OrderedDict[tuple[Any, ...], HostRun | GpuRun] = OrderedDict()
+
+    def _keep(self, key: tuple[Any, ...], make: Callable[[], _Run]) -> _Run:
+        if key not in self.kept:
+            while len(self.kept) >= _MOST_KEPT:
+                self.kept.popitem(last=False)
+            self.kept[key] = make()
+        self.kept.move_to_end(key)
+        return self.kept[key]  # type: ignore[return-value] # a key has the runs of one kind
+
+    def host(self, kind: StepKind, size: int, columns: int, count: int, results: int) -> HostRun:
+        """Of `count` tokens, mostly one, for each of up to `size` sequences, the last `results` of which give a token.
+        columns: of the table."""
+
+        def make() -> HostRun:
+            values = self._values(kind, size, columns, count, results)
+            found = self._programs.results(kind, False, size * results)
+            return HostRun(self._programs.get(kind, False), values, found, self._tensors, kind)
+
+        return self._keep((kind, size, columns, count, results), make)
+
+    def gpu(self, kind: StepKind, single: bool, size: int, columns: int, count: int, results: int) -> GpuRun:
+        """The same on a GPU; single: see PagedGraph.build()."""
+
+        def make() -> GpuRun:
+            values = self._values(kind, size, columns, count, results)
+            constant = {n: values.pop(n) for n in ("cumulative", *(() if single else ("rows",)))}
+            found = self._programs.results(kind, single, size * results)
+            return self._gpu(self._programs.get(kind, single), kind, constant, values, found)
+
+        return self._keep((kind, single, size, columns, count, results), make)
+
+    def both(self, kind: StepKind, answers: int, tokens: int) -> GpuRun:
+        """Of one token of each of up to `answers` sequences, and a part of a prompt of up to `tokens`."""
+
+        def make() -> GpuRun:
+            values = self._inputs.unused_both(kind, answers, tokens)
+            ends = np.array([*range(answers + 1), answers + tokens], np.int32)
+            found = self._programs.results(kind, False, answers + 1, True)
+            return self._gpu(self._programs.get(kind, False, True), kind, {"cumulative": ends}, values, found)
+
+        return self._keep((kind, "both", answers, tokens), make)
+
+    def _values(self, kind: StepKind, size: int, columns: int, count: int, results: int) -> dict[str, Array]:
+        return {
+            **self._inputs.unused(kind, size, count, results),
+            "table": np.zeros((size, columns), np.int32),
+        }
+
+    def _gpu(
+        self,
+        model: Model,
+        kind: StepKind,
+        constant: dict[str, Array],
+        values: dict[str, Array],
+        found: dict[str, Array],
+    ) -> GpuRun:
+        assert self.stream is not None
+        tensors = self._tensors.inputs(kind), self._tensors.outputs()
+        return GpuRun(model, self._device, self.stream, constant, values, found, tensors)

@@ -1,0 +1,43 @@
+"""What the engine needs of a decoder, on one device (paged_decoder.py) or several (paged_parallel.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from .paged_sampling import Chosen, StepKind
+from .scheduler import Piece
+
+
+class StepDecoder(Protocol):
+    """Used by one thread at a time but for program()."""
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def pages(self) -> int:
+        """Of the KV cache, page 0 included, which no sequence gets."""
+        ...
+
+    @property
+    def page_bytes(self) -> int: ...
+
+    @property
+    def ahead(self) -> bool:
+        """Whether a step may be started before the results of the one before it have been read."""
+        ...
+
+    def joins(self, part: Piece, answers: Sequence[Piece]) -> bool:
+        """Whether a part of a prompt can be the last piece of a step in which each of the other ones has one token."""
+        ...
+
+    def program(self, kind: StepKind, single: bool) -> object:
+        """Compiles the program of a step, if it has not been compiled. single: as for start()."""
+        ...
+
+    def start(self, pieces: Sequence[Piece], kind: StepKind, single: bool) -> Callable[[], Chosen]:
+        """Computes the pieces together. What it returns waits for the results, which are those of the pieces that give a
+        token, in order. single: one piece, whose tokens are computed as one block of attention; so are those of the last of
+        several pieces, if it has several tokens and joins() the others."""
+        ...
