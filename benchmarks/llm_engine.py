@@ -159,6 +159,7 @@ def measure(a: argparse.Namespace, name: str, results: Results) -> None:
         target,
         device=a.device,
         devices=a.devices.split(",") if a.devices else None,
+        pipeline_parallel_size=a.pipeline_parallel_size,
         page_tokens=PAGE,
         max_sequences=a.clients[-1],
         cache_memory=a.cache_memory << 20,
@@ -204,6 +205,7 @@ def main() -> None:
     parser.add_argument("--rows", default="1b-fp16", help="such as 1b-fp16,1b-int4,8b-fp16,transformers-1b")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--devices", help="such as 0,1: they divide the model among them; without --device-times")
+    parser.add_argument("--pipeline-parallel-size", type=int, default=1, help="stages of --devices")
     parser.add_argument("--clients", default=",".join(map(str, CLIENTS)))
     parser.add_argument("--requests", type=int, default=4096, help="of the trace")
     parser.add_argument("--row-seconds", type=float, default=12, help="no request begins later in a row")

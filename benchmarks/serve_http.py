@@ -38,8 +38,8 @@ def timed_decoder(seconds: float) -> type:
     class Timed(pd.PagedDecoder):
         def __init__(self, *arguments: Any, slots: int = 0, **options: Any):
             super().__init__(*arguments, **options)
-            self.ahead, step = True, self.graph.step
-            self.inputs = StepInputs(self.folder, step.ids_dtype, step.positions_dtype, self.graph.rows, slots)
+            self.ahead = True
+            self.inputs = StepInputs(self.folder, self.graph.step, self.graph.rows, slots)
             self._free = 0.0  # when the device is
             self._kept_values: dict[Any, Any] = {}
             self._random = np.random.default_rng(0)

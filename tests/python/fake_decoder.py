@@ -30,6 +30,7 @@ class FakeDecoder:
     fails = None  #: an exception of the next step
     immediate = True
     ahead = False  #: whether steps may be started before the results of earlier ones are read
+    stages = 1  #: how many steps of different requests are in flight at a time
     both = False  #: whether a part of a prompt may be in a step with tokens of answers
     script = None  #: tokens of every answer, then the end token; None: the hash
 

@@ -16,8 +16,8 @@ from sardonyx.errors import DeviceError, Error, InvalidArgumentError, InvalidMod
 from sardonyx.llm import LanguageModel
 from sardonyx.llm.genai_folder import read_folder
 from sardonyx.llm.parallel import device_names
-from sardonyx.llm.shard_graph import write_part
 from sardonyx.llm.shard_weights import WeightFiles, blocks_taken, share, zero_points_taken
+from sardonyx.llm.stage_graph import write_part
 
 PROMPT = [5, 77, 100, 31, 200, 9, 9, 64, 18, 150]
 HOSTS = ["host", "host"]
@@ -26,7 +26,7 @@ HOSTS = ["host", "host"]
 def part(folder: Path, out: Path, rank: int, size: int) -> onnx.ModelProto:
     out.mkdir(parents=True, exist_ok=True)
     whole = read_folder(folder)
-    return onnx.load(write_part(whole.model, whole.logits, str(out), rank, size))
+    return onnx.load(write_part(whole, str(out), 0, 1, rank, size).model)
 
 
 def operators(model: onnx.ModelProto) -> dict[str, int]:

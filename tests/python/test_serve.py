@@ -12,6 +12,7 @@ import threading
 import time
 
 import fake_decoder
+import llm_models
 import onnx
 import pytest
 from sardonyx import UnsupportedError
@@ -351,6 +352,20 @@ def test_command(folder, tmp_path):
         assert process.wait(WAIT) == 0
 
 
+def test_command_with_stages(tmp_path):
+    path = llm_models.write(tmp_path / "m", llm_models.Decoder(layers=2))
+    wanted = LanguageModel(path).generate("hello", max_new_tokens=12, ignore_eos=True).text
+    with command(f"chat={path}", "--devices", "host,host", "--pipeline-parallel-size", 2, "--cache-memory", 4) as (
+        _,
+        address,
+    ):
+        client = openai.OpenAI(base_url=address + "/v1", api_key="none", max_retries=0)
+        answer = client.completions.create(
+            model="chat", prompt="hello", max_tokens=12, temperature=0, extra_body={"ignore_eos": True}
+        )
+    assert answer.choices[0].text == wanted
+
+
 def test_grpc_without_its_package(serve, monkeypatch):
     from sardonyx.serve import make_server
 
@@ -372,6 +387,8 @@ def test_command_refusals(folder, tmp_path, capsys):
         ([str(folder), "--adapter", "x"], 2, "NAME=FOLDER"),
         ([str(folder), "--adapter", f"x={tmp_path}"], 5, "adapter_config.json"),
         ([str(folder), "--guess-tokens", "3"], 2, "ngram"),
+        ([str(folder), "--pipeline-parallel-size", "2"], 2, "--devices"),
+        ([str(folder), "--devices", "host,host,host", "-pp", "2"], 2, "pipeline_parallel_size"),
         ([str(folder), "--draft", str(tmp_path / "empty")], 5, "genai_config.json"),
         (["x", "--api-keys", str(tmp_path / "none")], 5, "none"),
         (["x", "--limit-body", "-1"], 2, "--limit-body"),

@@ -56,6 +56,7 @@ class Engine(Texts, EngineSteps):
         device: str = "host",
         devices: Sequence[str | int] | None = None,
         transport: str = "auto",
+        pipeline_parallel_size: int = 1,
         precision: str = "fp32",
         threads: int = 0,
         cache_dir: str | os.PathLike[str] | None = None,
@@ -76,6 +77,8 @@ class Engine(Texts, EngineSteps):
 
         devices, transport: several devices of this machine that divide the model among them, in place of device, as for
             LanguageModel. Without adapters and draft models.
+        pipeline_parallel_size: stages into which the layers are divided. Each has as many successive devices, which divide it
+            further (tensor parallelism). Must divide the number of devices.
 
         cache_memory: bytes of the KV cache, which never grows; 0: enough for max_sequences sequences of the model's maximum
             length, but at most half of the device's memory, or of the host's free memory.
@@ -109,7 +112,11 @@ class Engine(Texts, EngineSteps):
         }
         self._adapters = Adapters(adapters or {})
         self._devices = device_names(devices) if devices is not None else [device]
-        self._transport = transport
+        self._transport, self._stages = transport, pipeline_parallel_size
+        if not isinstance(self._stages, int) or self._stages < 1 or len(self._devices) % self._stages:
+            raise InvalidArgumentError(
+                f"pipeline_parallel_size is {self._stages!r}; it must divide the number of devices, {len(self._devices)}"
+            )
         compiling["device"] = self._devices[0]
         if len(self._devices) > 1 and (adapters or "draft" in (speculation or {})):
             raise UnsupportedError("adapters and draft models run on one device only")
@@ -122,6 +129,7 @@ class Engine(Texts, EngineSteps):
             most=max_sequences,
             tokens=max(step_tokens, max_sequences),
             guesses=self._speculator.most if self._speculator else None,
+            stages=1 if self._speculator else self._decoder.stages,
         )
         self._max_waiting = max_waiting
         self._wake = threading.Condition()
@@ -150,6 +158,7 @@ class Engine(Texts, EngineSteps):
                 self._folder,
                 self._devices,
                 transport=self._transport,
+                stages=self._stages,
                 cache_memory=memory,
                 wanted_pages=wanted,
                 **own,

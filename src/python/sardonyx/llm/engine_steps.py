@@ -19,6 +19,8 @@ from .step_decoder import StepDecoder
 
 #: Parts of a prompt with more tokens run as one block of attention; shorter ones join the tokens of other sequences.
 _SHORT = 16
+#: What has been started of a step, with its results.
+Started = list[tuple[list[Piece], Callable[[], Chosen]]]
 _MOST_LOSSES = 3  #: how often in a row devices may be started again for the same requests
 
 
@@ -46,7 +48,7 @@ class EngineSteps:
         self._steps = self._prompt_tokens = self._new_tokens = 0
         self._showing = False
         self._later: list[tuple[Request, TokenEvent, str, bool]] = []  # tokens of which callers have not been told
-        self._flying: list[tuple[list[Piece], Callable[[], Chosen]]] = []  # what has been started, with its results
+        self._flying: list[Started] = []  # steps that have been started, the oldest first
 
     def _next_pieces(self) -> list[Piece] | None:
         """The pieces of the next step, after new requests were added and cancelled ones removed; None if the engine is closed. The
@@ -82,7 +84,8 @@ class EngineSteps:
     def _step(self, pieces: list[Piece]) -> None:
         """Starts a step, then reads the results of the one before it. So on a GPU one step runs while the host prepares the
         next, which takes the last tokens where the GPU has them. Results are read at once where what comes next depends on
-        them: on masks and penalties, and on guesses."""
+        them: on masks and penalties, and on guesses. If a model's layers are divided among devices, as many steps of different
+        requests are in flight."""
         if self._speculator is not None:
             try:
                 pieces = [p.guessing() for p in self._speculator.fill(pieces)]
@@ -90,8 +93,9 @@ class EngineSteps:
                 for p in pieces:
                     self._end(p.request, "error", known_error(error, "the draft model failed"))
                 return
-        before, self._flying = self._flying, []
-        wait = not self._decoder.ahead or self._speculator is not None
+        started: Started = []
+        least = 1 if self._decoder.ahead else self._decoder.stages - 1  # steps that stay in flight
+        wait = self._speculator is not None
         for group in self._groups(pieces):
             kind, seen = StepKind(adapters=any(p.request.adapter for p in group)), None
             for p in group:
@@ -105,10 +109,12 @@ class EngineSteps:
                 continue
             for p in group:
                 self._scheduler.launched(p)
-            self._flying.append((group, results))
+            started.append((group, results))
             wait = wait or kind.adjust
-        self._read(before)
-        if wait:
+        self._flying.append(started)
+        while len(self._flying) > least:
+            self._read(self._flying.pop(0))
+        if wait or not least:
             self._settle()
 
     def _groups(self, pieces: list[Piece]) -> Iterator[list[Piece]]:
@@ -135,10 +141,10 @@ class EngineSteps:
             if not p.request.ending:
                 self._end(p.request, "error", known_error(error, "a step of the engine failed"))
 
-    def _read(self, flying: list[tuple[list[Piece], Callable[[], Chosen]]]) -> None:
-        """Takes the tokens of steps that have been started; meanwhile callers are told of those before them."""
+    def _read(self, started: Started) -> None:
+        """Takes the tokens of a step that has been started; meanwhile callers are told of those before them."""
         self._show()
-        for group, results in flying:
+        for group, results in started:
             try:
                 chosen = results()
             except CachesLostError as error:
@@ -165,9 +171,16 @@ class EngineSteps:
 
     def _settle(self) -> None:
         """Nothing is in flight afterwards, and callers know all tokens."""
-        flying, self._flying = self._flying, []
-        self._read(flying)
+        while self._flying:
+            self._read(self._flying.pop(0))
         self._show()
+
+    def _advance(self) -> None:
+        """Nothing can be started before the oldest step has been read."""
+        if self._flying:
+            self._read(self._flying.pop(0))
+        if not self._flying:
+            self._show()
 
     def _masked(self, piece: Piece) -> bool:
         """Asks the request's constraint, if it has one, which tokens may come next. False: it has failed."""
@@ -273,5 +286,5 @@ def run_steps(own: weakref.ref[Any], wake: threading.Condition) -> None:
         if pieces:
             engine._step(pieces)
         else:
-            engine._settle()
+            engine._advance()
         del engine, pieces  # requests know the engine's tokenizer

@@ -26,8 +26,11 @@ class GenaiFolder:
     position_ids: str | None
     past: tuple[str, ...]  #: keys of layer 0, values of layer 0, keys of layer 1, ...
     present: tuple[str, ...]
-    logits: str
+    logits: str  #: empty: of another stage (see stage_graph.py)
     search: dict[str, Any]
+    carried_in: tuple[str, ...] = ()  #: hidden states [1, tokens, width] from the stage before
+    carried_out: tuple[str, ...] = ()  #: for the stage after
+    weights: str = ""  #: the folder of the model's external data, if not the model's own
 
 
 def read_json(path: str) -> dict[str, Any]:

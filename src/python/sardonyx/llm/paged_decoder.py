@@ -28,6 +28,8 @@ Array = np.ndarray[Any, Any]
 class PagedDecoder:
     """A decoder on a device with a paged KV cache. Used by one thread at a time."""
 
+    stages = 1
+
     def __init__(
         self,
         folder: GenaiFolder,
@@ -75,7 +77,7 @@ class PagedDecoder:
             raise DeviceError(
                 f"the KV cache needs memory for two pages of {self.page_bytes} bytes at least; give cache_memory"
             )
-        self.inputs = StepInputs(folder, self.graph.step.ids_dtype, self.graph.step.positions_dtype, rows, slots)
+        self.inputs = StepInputs(folder, self.graph.step, rows, slots)
         self.tensors = DeviceTensors(self.graph, self._new_caches(), slots, self.device)
         self.runs = StepRuns(self.programs, self.inputs, self.tensors, self.device)
 
@@ -200,14 +202,13 @@ class PagedDecoder:
     ) -> dict[str, Array]:
         """A step of inputs that are complete: the outputs that are read, with more rows than results perhaps. shape: tokens
         and results of each sequence, if all have as many."""
-        if shape and not single and not kind.adjust:
-            sequences, columns = values["table"].shape
-            size = 1 << (sequences - 1).bit_length()
-            if self.device == "host":
-                host = self.runs.host(kind, size, columns, *shape)
-                host.start(values)
-                return dict(host.found)
-            run = self.runs.gpu(kind, single, size, columns, *shape)
+        size, columns = values["table"].shape
+        if self.device == "host" and shape and not single and not kind.adjust:
+            host = self.runs.host(kind, 1 << (size - 1).bit_length(), columns, *shape)
+            host.start(values)
+            return dict(host.found)
+        run = None if self.device == "host" or kind.adjust else self._run_of(values, kind, single, shape)
+        if run is not None:
             side = run.side()
             complete(side.values, values)
             side.run()
@@ -215,11 +216,27 @@ class PagedDecoder:
             found = {n: x.copy() for n, x in side.found.items()}
             run.release(side)
             return found
-        outputs = self.tensors.outputs()
-        results = self.program(kind, single).run_tensors(
-            {**values, **self.tensors.inputs(kind)}, on_device=True, outputs=outputs, stream=self.runs.stream
+        program, outputs = self.program(kind, single), self.tensors.outputs()
+        given = {i.name: values[i.name] for i in program.inputs if i.name in values}
+        results = program.run_tensors(
+            {**given, **self.tensors.inputs(kind)}, on_device=True, outputs=outputs, stream=self.runs.stream
         )
         return {n: np.asarray(t.numpy()) for n, t in results.items() if n not in outputs}
+
+    def _run_of(
+        self, values: dict[str, Array], kind: StepKind, single: bool, shape: tuple[int, int] | None
+    ) -> GpuRun | None:
+        """The captured graph of a step of compute(), if it has one."""
+        size, columns = values["table"].shape
+        if single:
+            count = int(values["cumulative"][-1])
+            rounded = rounded_tokens(count)
+            if len(values["rows"]) == 1 and values["past"][0] + rounded <= self.folder.context:
+                widest = 1 << (self.inputs.columns - 1).bit_length()
+                return self.runs.gpu(kind, True, 1, widest, rounded, 1)
+        elif shape:
+            return self.runs.gpu(kind, False, 1 << (size - 1).bit_length(), columns, *shape)
+        return None
 
 
 def chosen_of(found: Mapping[str, Array], count: int, kind: StepKind) -> Chosen:

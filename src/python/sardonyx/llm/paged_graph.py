@@ -127,6 +127,16 @@ class PagedGraph:
             n.add("Add", node.output[0], n.add("MatMul", low, names[1]), outputs=(output,))
 
     @property
+    def chooses(self) -> bool:
+        """Whether a step gives tokens: not that of a stage before the last one."""
+        return bool(self._folder.logits)
+
+    @property
+    def sent(self) -> tuple[str, ...]:
+        """Outputs that the next stage reads."""
+        return self._folder.carried_out
+
+    @property
     def layout(self) -> Any:
         """CacheLayout: types and sizes of keys and values."""
         return self.step.cache
@@ -150,7 +160,8 @@ class PagedGraph:
         Inputs: the ids [1, tokens]; the positions of that shape, if the decoder has such an input; cumulative int32
         [sequences + 1], where each sequence's tokens begin; past int32 [sequences], tokens that it has in the cache; table
         int32 [sequences, columns], its pages; rows int64 [results], the tokens whose logits are used; the caches [pages,
-        rows, heads, head size]; those of add_choice(), and of adapters (see _adapt). Outputs: the caches, and those of add_choice().
+        rows, heads, head size]; hidden states of the stage before; those of add_choice(), and of adapters (see _adapt). Outputs: the caches, those of add_choice(), and
+        hidden states for the stage after. Of the stages of a model (see stage_graph.py), only the last one has `rows` and add_choice().
         single: there is one sequence; its new tokens are then computed as one block of attention. prompt: so are those of the last
         of several sequences, a part of a prompt; each of the others has one token.
         slots: if not 0, the last token of so many sequences stays on the device: see _keep_tokens().
@@ -169,24 +180,31 @@ class PagedGraph:
         n.input("cumulative", np.int32, [ends])
         n.input("past", np.int32, [sequences])
         n.input("table", np.int32, [sequences, "columns"])
-        n.input("rows", np.int64, ["results"])
         sink: dict[int, str] = {}
         for node in own:
             if node.op_type == "GroupQueryAttention":
                 self._page(n, node, sink, prompt)
         if kind.adapters:
             self._adapt(n, own)
-        logits = self._chosen_logits(n, own)
+        logits = ""
+        if folder.logits:
+            n.input("rows", np.int64, ["results"])
+            logits = self._chosen_logits(n, own)
         outputs = [v for v in graph.output if v.name in folder.present]
+        sent = [v for v in graph.output if v.name in folder.carried_out]
         del graph.output[:]
         graph.output.extend(outputs)
         for k, v in enumerate(outputs):
             self._cache_shape(v, k)
         if self.scaled:
             self._add_scales(n)
-        token = add_choice(n, logits, folder.vocabulary, kind)
-        if slots:
-            self._keep_tokens(n, token, slots)
+        graph.output.extend(sent)
+        for v in sent:
+            self._packed_shape(v)
+        if logits:
+            token = add_choice(n, logits, folder.vocabulary, kind)
+            if slots:
+                self._keep_tokens(n, token, slots)
         self._prune(graph)
         StepGraph._sort(graph)
         return bytes(model.SerializeToString())
@@ -200,12 +218,16 @@ class PagedGraph:
         del graph.value_info[:]  # shapes have changed
         past = {name: k for k, name in enumerate(folder.past)}
         for v in graph.input:
-            if v.name in (folder.input_ids, folder.position_ids):
-                dims = v.type.tensor_type.shape.dim
-                dims[0].dim_value = 1
-                dims[1].dim_param = "tokens"
+            if v.name in (folder.input_ids, folder.position_ids, *folder.carried_in):
+                self._packed_shape(v)
             elif v.name in past:
                 self._cache_shape(v, past[v.name])
+
+    @staticmethod
+    def _packed_shape(value: onnx.ValueInfoProto) -> None:
+        dims = value.type.tensor_type.shape.dim
+        dims[0].dim_value = 1
+        dims[1].dim_param = "tokens"
 
     def _keep_tokens(self, n: Nodes, token: str, slots: int) -> None:
         """Lets a step read tokens that earlier steps have chosen, before the host knows them.

@@ -1,8 +1,10 @@
-"""The engine's decoder on several devices of one machine, which divide the model among them (tensor parallelism).
+"""The engine's decoder on several devices of one machine, which divide the model among them: its layers into stages (pipeline
+parallelism, stage_graph.py), each of which may be divided among several devices (tensor parallelism, shard_graph.py).
 
 Each device has a process with its part of the weights and of the KV cache (parallel.py, rank.py). This process makes the inputs of a
-step once and sends them to all; they choose the same tokens. If a process ends, all are started again, with empty caches, and
-the step raises CachesLostError: the engine computes what its requests had, and goes on.
+step once and sends them to all. A stage's hidden states go to the next stage directly (stage_link.py); the devices of the last one
+choose the same tokens. While one stage computes a step, the others compute steps of other requests. If a process ends, all are
+started again, with empty caches, and steps raise CachesLostError: the engine computes what its requests had, and goes on.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DeviceError, Error
+from ..errors import DeviceError, Error, InvalidArgumentError
 from .decoder import _free_host_memory
 from .genai_folder import GenaiFolder
 from .paged_decoder import chosen_of
@@ -21,6 +23,7 @@ from .paged_graph import PagedGraph
 from .paged_sampling import Chosen, StepKind
 from .parallel import RankGroup, rank_setup
 from .scheduler import Piece
+from .stage_graph import check_stages
 from .step_inputs import StepInputs, giving, same_shape
 
 
@@ -40,6 +43,7 @@ class ParallelPagedDecoder(RankGroup):
         devices: list[str],
         *,
         transport: str,
+        stages: int = 1,
         rows: int,
         cache_memory: int,
         wanted_pages: int,
@@ -47,21 +51,28 @@ class ParallelPagedDecoder(RankGroup):
         threads: int,
         **options: Any,
     ):
-        """The arguments are those of PagedDecoder; cache_memory is that of all devices together."""
+        """The arguments are those of PagedDecoder; cache_memory is that of all devices together. stages: into which the layers
+        are divided, each with as many successive devices."""
         self.folder = folder
         whole = PagedGraph(folder, rows, cache_type=cache_type)  # reports what can't be run at once
+        if len(devices) % stages:
+            raise InvalidArgumentError(f"{len(devices)} devices can't have {stages} stages of as many devices each")
+        if stages > 1:
+            check_stages(folder, stages)
+        self.stages = stages
         if not cache_memory and devices[0] == "host":
             cache_memory = min((1 + wanted_pages) * whole.page_bytes(), _free_host_memory() // 2)
         own = {"rows": rows, "cache_memory": cache_memory // len(devices), "wanted_pages": wanted_pages}
-        setup = rank_setup(devices, transport, threads, {**options, **own, "cache_type": cache_type})
+        setup = rank_setup(devices, transport, threads, {**options, **own, "cache_type": cache_type}, stages)
         self._idle = threading.Condition()  # commands are sent with it
         self._flying = 0  # steps whose answers have not been read
         self._turn = 0  # how often the processes were started again
         self._prepared: set[tuple[StepKind, bool]] = set()
         super().__init__(folder, devices, {**setup, "engine": True})
-        self.pages, page_bytes = self._ask("about")[0]
-        self.page_bytes = page_bytes * len(devices)
-        self._inputs = StepInputs(folder, whole.step.ids_dtype, whole.step.positions_dtype, rows, 0)
+        about = self._ask("about", equal=False)
+        self.pages = min(pages for pages, _ in about)
+        self.page_bytes = sum(each for _, each in about)
+        self._inputs = StepInputs(folder, whole.step, rows, 0)
 
     def joins(self, part: Piece, answers: Sequence[Piece]) -> bool:
         """See PagedDecoder."""
@@ -88,7 +99,7 @@ class ParallelPagedDecoder(RankGroup):
             if turn != self._turn:
                 raise CachesLostError("the processes of the devices have been started again")
             try:
-                found = {n: np.asarray(x) for n, x in self._receive()[0].items()}
+                found = {n: np.asarray(x) for n, x in self._receive()[-1].items()}
             except Error as error:
                 self._again()
                 raise CachesLostError(str(error)) from None

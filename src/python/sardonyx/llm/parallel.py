@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import secrets
 import shutil
@@ -56,15 +57,17 @@ def device_names(devices: Sequence[str | int]) -> list[str]:
 
 class _Rank:
     def __init__(self, number: int, device: str, setup: dict[str, Any]):
+        """setup: with the descriptors of its links."""
         self.number, self.device = number, device
         ours, theirs = socketpair()
         folder = str(Path(__file__).resolve().parents[2])
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([folder, *filter(None, sys.path)])}
         with theirs:
+            passed = [theirs.fileno(), *(fd for fd in setup["links"] if fd is not None)]
             try:
                 self.process = subprocess.Popen(
                     [sys.executable, "-m", "sardonyx.llm.rank", str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=passed,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     env=env,
@@ -74,7 +77,7 @@ class _Rank:
                 ours.close()
                 raise DeviceError(f"no process could be started for {device}: {error.strerror}") from None
         self.pipe = Connection(ours.detach())
-        self.send({**setup, "rank": number, "device": device})
+        self.send({**setup, "device": device})
 
     def send(self, message: Any) -> None:
         with contextlib.suppress(OSError):  # it has ended: receiving reports it
@@ -103,6 +106,10 @@ class _Ranks:
     def __init__(self, folder: GenaiFolder, devices: list[str], setup: dict[str, Any]):
         self.alive: list[_Rank] = []
         self.folders: list[str] = []
+        stages: int = setup["stages"]
+        size = len(devices) // stages  # of a stage
+        # A device sends to the one of the same rank in the next stage.
+        links = [socketpair() for _ in range(len(devices) - size)]
         try:
             memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
             self.folders.append(tempfile.mkdtemp(prefix="sardonyx-", dir=memory))
@@ -111,7 +118,12 @@ class _Ranks:
             for number, device in enumerate(devices):
                 part = os.path.join(self.folders[1], str(number))
                 os.mkdir(part)
-                each = {**setup, "folder": folder.path, "group": group, "part": part, "size": len(devices)}
+                ends = (
+                    links[number - size][1].fileno() if number >= size else None,
+                    links[number][0].fileno() if number < len(links) else None,
+                )
+                place = {"stage": number // size, "rank": number % size, "size": size, "links": ends}
+                each = {**setup, **place, "folder": folder.path, "group": group, "part": part}
                 self.alive.append(_Rank(number, device, each))
         except OSError as error:
             self.end()
@@ -119,6 +131,9 @@ class _Ranks:
         except BaseException:
             self.end()
             raise
+        finally:
+            for end in itertools.chain.from_iterable(links):
+                end.close()
 
     def end(self) -> None:
         for rank in self.alive:
@@ -163,15 +178,19 @@ class RankGroup:
         for rank in self._ranks.alive:
             rank.send(command)
 
-    def _ask(self, *command: Any) -> list[Any]:
+    def _ask(self, *command: Any, equal: bool = True) -> list[Any]:
         self._tell(*command)
-        return self._receive()
+        return self._receive(equal)
 
-    def _receive(self) -> list[Any]:
-        """The answers of all ranks, which must be equal. Raises the error of a rank, or an error if one has ended."""
+    def _receive(self, equal: bool = True) -> list[Any]:
+        """The answers of all ranks. equal: those that have one must have the same. Raises the error of a rank, or an error if
+        one has ended."""
         assert self._ranks is not None
         try:
-            return self._answers(self._ranks.alive)
+            answers = self._answers(self._ranks.alive)
+            if equal and len({repr(a) for a in answers if a is not None}) > 1:
+                raise DeviceError(f"the devices disagree: {answers}")
+            return answers
         except Error as error:
             # If all ranks report an error, their state has not changed.
             if not getattr(error, "all_live", False):
@@ -217,8 +236,6 @@ class RankGroup:
             )
             error.all_live = same  # type: ignore[attr-defined]
             raise error
-        if len({repr(a) for a in answers.values()}) > 1:
-            raise DeviceError(f"the devices disagree: {answers}")
         return [answers[r.number] for r in ranks]
 
 
@@ -267,13 +284,16 @@ class ParallelEngine(RankGroup):
                 self._ask("stop")
 
 
-def rank_setup(devices: list[str], transport: str, threads: int, options: dict[str, Any]) -> dict[str, Any]:
-    """What the processes are told first: the transport, and the options of their decoders."""
+def rank_setup(
+    devices: list[str], transport: str, threads: int, options: dict[str, Any], stages: int = 1
+) -> dict[str, Any]:
+    """What the processes are told first: the transport, into how many stages the layers are divided, and the options of their
+    decoders."""
     if threads == 0:
         threads = max(1, len(os.sched_getaffinity(0)) // len(devices))
     cache = options["cache_dir"]
     options["cache_dir"] = None if cache is None else os.fspath(cache)
-    return {"transport": transport, "options": {**options, "threads": threads}}
+    return {"transport": transport, "stages": stages, "options": {**options, "threads": threads}}
 
 
 def _seeded(options: SearchOptions) -> SearchOptions:

@@ -1,12 +1,11 @@
-"""A process of parallel.py: one device's part of a decoder. python -m sardonyx.llm.rank FD
+"""A process of parallel.py: one device's part of a decoder. python -m sardonyx.llm.rank FD [FD ...]
 
-It reads its configuration and then commands from a socket, and answers each with (0, result) or (error code, message). The
-process that started it is trusted.
+It reads its configuration and then commands from the first socket, and answers each with (0, result) or (error code, message).
+Others lead to its neighbours among the stages of a model (stage_link.py). The process that started it is trusted.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -18,24 +17,37 @@ from ..group import join
 from .genai_folder import read_folder
 from .local import LocalRunner
 from .paged_decoder import PagedDecoder
-from .shard_graph import write_part
+from .paged_sampling import StepKind
+from .stage_graph import write_part
+from .stage_link import StageReceiver, StageSender
 
 
 class _Part:
-    """One device's part of a model, and the communicator through which it computes with the others."""
+    """One device's part of a model, and the communicator through which it computes with the others of its stage."""
 
     def __init__(self, setup: dict[str, Any], make: Callable[..., Any]):
         whole = read_folder(setup["folder"])
-        rank, size = setup["rank"], setup["size"]
+        self.rank, size = setup["rank"], setup["size"]
+        stage, stages = setup["stage"], setup["stages"]
         # Check that the model can be divided, and that the parts fit on the disk, before any process waits for others.
-        path = write_part(whole.model, whole.logits, setup["part"], rank, size)
-        part = dataclasses.replace(whole, path=setup["part"], model=path)
-        self.communicator = join(setup["group"], rank, size, setup["device"], transport=setup["transport"])
+        part = write_part(whole, setup["part"], stage, stages, self.rank, size)
+        options = setup["options"]
+        if stages > 1 and options["cache_memory"]:
+            options = {**options, "cache_memory": options["cache_memory"] * stages * part.layers // whole.layers}
+        self.communicator = None
+        if size > 1:
+            group = f"{setup['group']}{stage}"
+            self.communicator = join(group, self.rank, size, setup["device"], transport=setup["transport"])
         try:
-            self.runner = make(part, device=setup["device"], communicator=self.communicator, **setup["options"])
+            self.runner = make(part, device=setup["device"], communicator=self.communicator, **options)
         except BaseException as error:
-            self.communicator.fail(f"rank {rank}: {error}")
+            self.fail(error)
             raise
+
+    def fail(self, error: BaseException) -> None:
+        """Tells the others of the stage, which may wait for this device."""
+        if self.communicator is not None:
+            self.communicator.fail(f"rank {self.rank}: {error}")
 
 
 class _Rank(_Part):
@@ -58,7 +70,7 @@ class _Rank(_Part):
             self.steps.close()  # type: ignore[attr-defined]
             return None
         except BaseException as error:
-            self.communicator.fail(f"rank {self.communicator.rank}: {error}")
+            self.fail(error)
             raise
 
 
@@ -68,21 +80,37 @@ class _EngineRank(_Part):
     def __init__(self, setup: dict[str, Any]):
         super().__init__(setup, PagedDecoder)
         self.decoder: PagedDecoder = self.runner
+        before, after = setup["links"]
+        self.before = None if before is None else StageReceiver(before, self.decoder.graph.step.carried)
+        self.after = None if after is None else StageSender(after)
 
     def do(self, name: str, *arguments: Any) -> Any:
-        decoder = self.decoder
         if name == "about":
-            return decoder.pages, decoder.page_bytes
+            return self.decoder.pages, self.decoder.page_bytes
         try:
             if name == "prepare":
-                decoder.program(*arguments)
+                self.decoder.program(*arguments)
                 return None
-            values, kind, single, shape, count = arguments
-            found = decoder.compute(values, kind, single, shape)
-            return {n: x[:count].tolist() for n, x in found.items()}
+            return self._step(*arguments)
         except BaseException as error:
-            self.communicator.fail(f"rank {self.communicator.rank}: {error}")
+            self.fail(error)
+            if self.after is not None:
+                self.after.fail()
             raise
+
+    def _step(
+        self, values: dict[str, Any], kind: StepKind, single: bool, shape: tuple[int, int] | None, count: int
+    ) -> dict[str, Any] | None:
+        """The results, in the last stage."""
+        folder = self.decoder.folder
+        tokens = values[folder.input_ids].shape[1]
+        if self.before is not None:
+            values |= self.before.receive()
+        found = self.decoder.compute(values, kind, single, shape)
+        if self.after is not None:
+            self.after.send([found[n][:, :tokens].copy() for n in folder.carried_out])
+            return None
+        return {n: x[:count].tolist() for n, x in found.items()}
 
 
 def main(descriptor: int) -> int:

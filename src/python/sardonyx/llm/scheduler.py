@@ -55,10 +55,17 @@ class Scheduler:
     """The waiting and the running requests, and the pages. Used by one thread at a time."""
 
     def __init__(
-        self, pool: PagePool, *, most: int, tokens: int, guesses: Callable[[Request], int] | None = None
-    ):  # fmt: skip
-        """most: running requests; tokens: of a step; guesses: how many tokens of a request can be guessed."""
-        self.pool, self.most, self.tokens, self._guesses = pool, most, tokens, guesses
+        self,
+        pool: PagePool,
+        *,
+        most: int,
+        tokens: int,
+        guesses: Callable[[Request], int] | None = None,
+        stages: int = 1,
+    ):
+        """most: running requests; tokens: of a step; guesses: how many tokens of a request can be guessed. stages: if more
+        than 1, so many steps are in flight, each of requests of its own."""
+        self.pool, self.most, self.tokens, self._guesses, self._stages = pool, most, tokens, guesses, stages
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.preemptions = 0
@@ -126,9 +133,13 @@ class Scheduler:
         ready: list[Request] = []
         prompts: list[Request] = []
         for r in order:
+            if r.unknown and self._stages > 1:
+                continue
             if r.unknown and len(r.tokens) + r.unknown - r.prompt_tokens >= r.room:
                 continue  # its last token is being computed
             (ready if len(r.tokens) + r.unknown - r.computed == 1 else prompts).append(r)
+        if self._stages > 1:  # the others have steps of their own
+            ready = ready[: -(-sum(r.computed >= r.prompt_tokens for r in order) // self._stages)]
         for group in ready, prompts:
             if group is prompts and pieces:
                 left = min(left, max(_BESIDE, _BESIDE_EACH * len(pieces)))

@@ -10,13 +10,11 @@ the structure of the graph, not by names: see shard_pairs.py.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 
-from ..errors import FileError, InvalidModelError, UnsupportedError
-from .packages import needed
+from ..errors import InvalidModelError, UnsupportedError
 from .shard_experts import KINDS, divide_experts
 from .shard_pairs import NoPair, Pairs, Product, Region
 from .shard_weights import (
@@ -445,26 +443,3 @@ def _read_names(nodes: Any) -> set[str]:
             for body in (attribute.g, *attribute.graphs):
                 names |= _read_names(body.node)
     return names
-
-
-def write_part(model_file: str, logits: str, folder: str, rank: int, size: int) -> str:
-    """Writes what device `rank` of `size` has of a decoder: model.onnx and model.onnx.data in `folder`. Returns its path.
-
-    model_file: the decoder; logits: its output. Raises errors.Error: UnsupportedError for a model that can't be divided, with the
-    node and the reason; InvalidModelError, FileError.
-    """
-    onnx = needed("onnx")
-    try:
-        model = onnx.load(model_file, load_external_data=False)
-    except Exception as error:  # protobuf's errors have no common base
-        raise InvalidModelError(f"'{model_file}' is not an ONNX model: {error}") from None
-    name = "model.onnx.data"
-    path = os.path.join(folder, "model.onnx")
-    try:
-        with open(os.path.join(folder, name), "wb") as file:
-            files = WeightFiles(os.path.dirname(model_file) or ".", model.graph.initializer)
-            Divider(model, files, WeightWriter(name, file), rank, size).run(logits)
-        onnx.save_model(model, path)
-    except OSError as error:
-        raise FileError(f"the part of device {rank} can't be written to '{folder}': {error.strerror}") from None
-    return path

@@ -28,6 +28,11 @@ class StepDecoder(Protocol):
         """Whether a step may be started before the results of the one before it have been read."""
         ...
 
+    @property
+    def stages(self) -> int:
+        """How many steps of different requests are computed at a time."""
+        ...
+
     def joins(self, part: Piece, answers: Sequence[Piece]) -> bool:
         """Whether a part of a prompt can be the last piece of a step in which each of the other ones has one token."""
         ...

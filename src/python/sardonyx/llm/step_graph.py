@@ -45,12 +45,12 @@ class StepGraph:
         graph = self._model.graph
         inputs = {v.name: v for v in graph.input}
         outputs = {v.name: v for v in graph.output}
-        named = [folder.input_ids, folder.attention_mask, folder.position_ids, *folder.past]
+        named = [folder.input_ids, folder.attention_mask, folder.position_ids, *folder.past, *folder.carried_in]
         for name in named:
             if name and name not in inputs:
                 raise InvalidModelError(f"'{folder.model}' has no input '{name}', which genai_config.json names")
-        for name in (folder.logits, *folder.present):
-            if name not in outputs:
+        for name in (folder.logits, *folder.present, *folder.carried_out):
+            if name and name not in outputs:
                 raise InvalidModelError(f"'{folder.model}' has no output '{name}', which genai_config.json names")
         fed = {i.name for i in graph.initializer}
         for name in inputs:
@@ -62,8 +62,12 @@ class StepGraph:
 
         self.ids_dtype = dtype_of(folder.input_ids)
         self.positions_dtype = dtype_of(folder.position_ids) if folder.position_ids else np.dtype(np.int64)
+        #: Type and width of the hidden states that come from the stage before.
+        self.carried = {
+            n: (dtype_of(n), int(inputs[n].type.tensor_type.shape.dim[2].dim_value)) for n in folder.carried_in
+        }
         self.cache = self._cache_layout(inputs)
-        shape = outputs[folder.logits].type.tensor_type.shape.dim
+        shape = outputs[folder.logits].type.tensor_type.shape.dim if folder.logits else ()
         self.pruned = len(shape) == 3 and shape[1].dim_value == 1  #: the model gives the last position's logits only
 
     def _cache_layout(self, inputs: dict[str, Any]) -> CacheLayout:
@@ -220,7 +224,7 @@ class StepGraph:
 
     @property
     def data_folder(self) -> str:
-        return os.path.dirname(self._folder.model) or "."
+        return self._folder.weights or os.path.dirname(self._folder.model) or "."
 
 
 def _read_by(node: Any) -> set[str]:

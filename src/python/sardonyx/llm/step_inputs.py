@@ -12,6 +12,7 @@ from .genai_folder import GenaiFolder
 from .paged_graph import GIVEN_IDS
 from .paged_sampling import StepKind
 from .scheduler import Piece
+from .step_graph import StepGraph
 
 Array = np.ndarray[Any, Any]
 Giving = Sequence[tuple[Request, int]]  #: of each result of a step, see giving()
@@ -35,12 +36,10 @@ def same_shape(pieces: Sequence[Piece]) -> tuple[int, int] | None:
 class StepInputs:
     """Makes the inputs of steps."""
 
-    def __init__(
-        self, folder: GenaiFolder, ids_dtype: np.dtype[Any], positions_dtype: np.dtype[Any], rows: int, slots: int
-    ):
-        """ids_dtype, positions_dtype: of the decoder's inputs; rows: tokens of a page; slots: see PagedGraph.build()."""
-        self._folder, self._slots = folder, slots
-        self._ids_dtype, self._positions_dtype = ids_dtype, positions_dtype
+    def __init__(self, folder: GenaiFolder, step: StepGraph, rows: int, slots: int):
+        """step: the folder's; rows: tokens of a page; slots: see PagedGraph.build()."""
+        self._folder, self._slots, self._carried = folder, slots, step.carried
+        self._ids_dtype, self._positions_dtype = step.ids_dtype, step.positions_dtype
         self.columns = -(-folder.context // rows)  #: pages of the longest sequence
         self._tables = PageTables(self.columns)
 
@@ -144,6 +143,8 @@ class StepInputs:
             values["adapter"] = np.zeros(size * count, np.int64)
         if folder.position_ids:
             values[folder.position_ids] = np.zeros((1, size * count), self._positions_dtype)
+        for name, (dtype, width) in self._carried.items():
+            values[name] = np.zeros((1, size * count, width), dtype)
         if self._slots:
             values["source"] = np.full(size * count, -1, np.int32)
             values["target"] = np.full(self._slots, -1, np.int32)
@@ -286,14 +287,18 @@ def adapters_of(pieces: Sequence[Piece]) -> Array:
 
 
 def complete(own: Mapping[str, Array], values: Mapping[str, Array]) -> None:
-    """Writes a step's inputs to those of a step with room for more sequences; `cumulative` and `rows` stay."""
-    for name, value in values.items():
-        if name in ("cumulative", "rows"):
+    """Writes a step's inputs to those of a step with room for more sequences or, if there is one sequence, for more tokens;
+    `cumulative` stays, and `rows` too but for one sequence."""
+    for name, to in own.items():
+        value = values[name]
+        if name == "cumulative" or (name == "rows" and to.size > 1):
             continue
-        to = own[name]
-        if name in ("past", "table"):
+        if name == "past":
             to[len(value) :] = 0
-        if to.shape != value.shape and to.shape[0] == 1 == value.shape[0]:  # ids and positions
+        if name == "table":
+            to[...] = 0
+            to[: len(value), : value.shape[1]] = value
+        elif to.shape != value.shape and to.shape[0] == 1 == value.shape[0]:  # ids, positions and hidden states
             to[:, : value.shape[1]] = value
         else:
             to[: len(value)] = value

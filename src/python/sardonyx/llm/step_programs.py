@@ -29,6 +29,8 @@ class StepPrograms:
 
     def get(self, kind: StepKind, single: bool, prompt: bool = False) -> Model:
         """The program of a step, compiled on first use. single, prompt: see PagedGraph.build()."""
+        if not self._graph.chooses:
+            kind = StepKind()
         key = kind, single, prompt
         with self._lock:
             if key not in self._programs:
@@ -36,12 +38,13 @@ class StepPrograms:
                 self._programs[key] = compile(source, folder=self._graph.step.data_folder, **self._options)
             return self._programs[key]
 
-    def results(self, kind: StepKind, single: bool, count: int, prompt: bool = False) -> dict[str, Array]:
-        """Memory for a step's outputs that are read, of so many results."""
+    def results(self, kind: StepKind, single: bool, tokens: int, count: int, prompt: bool = False) -> dict[str, Array]:
+        """Memory for the outputs that are read of a step of so many tokens and results."""
         found = {}
         for info in self.get(kind, single, prompt).outputs:
             if info.name not in self._graph.cache_outputs and info.name != "last_next":
-                shape = (count, *(int(d) for d in info.shape[1:])) if info.shape else (count,)
+                inner = [int(d) for d in (info.shape or ())[1:] if isinstance(d, int)]
+                shape = (1, tokens, *inner) if info.name in self._graph.sent else (count, *inner)
                 found[info.name] = np.zeros(shape, info.dtype)
         return found
 

@@ -157,8 +157,8 @@ class StepRuns:
         columns: of the table."""
 
         def make() -> HostRun:
-            values = self._values(kind, size, columns, count, results)
-            found = self._programs.results(kind, False, size * results)
+            values = self._values(kind, False, size, columns, count, results)
+            found = self._programs.results(kind, False, size * count, size * results)
             return HostRun(self._programs.get(kind, False), values, found, self._tensors, kind)
 
         return self._keep((kind, size, columns, count, results), make)
@@ -167,9 +167,10 @@ class StepRuns:
         """The same on a GPU; single: see PagedGraph.build()."""
 
         def make() -> GpuRun:
-            values = self._values(kind, size, columns, count, results)
-            constant = {n: values.pop(n) for n in ("cumulative", *(() if single else ("rows",)))}
-            found = self._programs.results(kind, single, size * results)
+            values = self._values(kind, single, size, columns, count, results)
+            fixed = ("cumulative",) if single else ("cumulative", "rows")
+            constant = {n: values.pop(n) for n in fixed if n in values}
+            found = self._programs.results(kind, single, size * count, size * results)
             return self._gpu(self._programs.get(kind, single), kind, constant, values, found)
 
         return self._keep((kind, single, size, columns, count, results), make)
@@ -180,16 +181,20 @@ class StepRuns:
         def make() -> GpuRun:
             values = self._inputs.unused_both(kind, answers, tokens)
             ends = np.array([*range(answers + 1), answers + tokens], np.int32)
-            found = self._programs.results(kind, False, answers + 1, True)
+            found = self._programs.results(kind, False, answers + tokens, answers + 1, True)
             return self._gpu(self._programs.get(kind, False, True), kind, {"cumulative": ends}, values, found)
 
         return self._keep((kind, "both", answers, tokens), make)
 
-    def _values(self, kind: StepKind, size: int, columns: int, count: int, results: int) -> dict[str, Array]:
-        return {
+    def _values(
+        self, kind: StepKind, single: bool, size: int, columns: int, count: int, results: int
+    ) -> dict[str, Array]:
+        values = {
             **self._inputs.unused(kind, size, count, results),
             "table": np.zeros((size, columns), np.int32),
         }
+        read = {i.name for i in self._programs.get(kind, single).inputs}
+        return {n: x for n, x in values.items() if n in read}
 
     def _gpu(
         self,

@@ -72,6 +72,15 @@ def _add_engine_flags(p: argparse.ArgumentParser) -> None:
         help="several devices that divide the language model among them: 0,1 (the first two GPUs) or cuda:0,cuda:1",
     )
     p.add_argument(
+        "--pipeline-parallel-size",
+        "-pp",
+        type=int,
+        default=1,
+        metavar="N",
+        help="divide the layers into N stages, each with as many successive --devices, which divide it further (tensor "
+        "parallelism; default: 1)",
+    )
+    p.add_argument(
         "--transport",
         choices=("auto", "library", "host"),
         default="auto",
@@ -226,6 +235,8 @@ def _serve(a: argparse.Namespace) -> None:
     options = options_of_flags(a, COMPILE_OPTIONS)
     if a.devices and (a.device or len(languages) != 1 or encoder_folders or plain):
         raise InvalidArgumentError("--devices is for one language model, without --device")
+    if a.pipeline_parallel_size != 1 and not a.devices:
+        raise InvalidArgumentError("--pipeline-parallel-size needs --devices")
     encoders = {name: TextEncoder(folder, **options) for name, folder in encoder_folders.items()}
     # No request waits for a kernel: readiness is announced once all are compiled.
     models = {name: compile(file, **{**options, "compile_ahead": True}) for name, file in plain.items()}
@@ -240,6 +251,7 @@ def _serve(a: argparse.Namespace) -> None:
             folder,
             devices=a.devices.split(",") if a.devices else None,
             transport=a.transport,
+            pipeline_parallel_size=a.pipeline_parallel_size,
             cache_memory=a.cache_memory << 20,
             cache_type=a.cache_type,
             page_tokens=a.page_tokens,
