@@ -148,7 +148,8 @@ def run_one(o: argparse.Namespace) -> None:
     """Prints the estimated microseconds of one kernel with cold caches, in this process."""
     chip, _, head, _, config = o.stem.name.split("_")
     bm, _, warps, *_ = map(int, config.split("x"))
-    os.environ["SARDONYX_SIM"] = json.dumps({"chips": [chip], "timing": "sample"})
+    options = {"timing": "sample", "check_waits": False, "check_races": False}  # as in amd_kernels.py
+    os.environ["SARDONYX_SIM"] = json.dumps({"chips": [chip], **options})
     hip = ctypes.CDLL(str(BUILD / "lib/libamdhip64-sim.so"))
     about = json.loads(o.stem.with_suffix(".json").read_text())
 

@@ -57,6 +57,8 @@ void applyJson(const json& j, Config& c) {
       c.printSummary = value.get<bool>();
     else if (key == "timing")
       c.timing = timingOf(value);
+    else if (key == "timing_repeats")
+      c.timingRepeats = value.get<std::size_t>();
     else if (key == "mhz")
       c.mhz = mhzOf(value);
     else if (key == "timeline_segments")
@@ -232,6 +234,7 @@ void sardonyxSimResetSummary() {
   std::lock_guard lock(Runtime::get().mutex);
   Runtime::get().summary.clear();
   Runtime::get().timed.clear();
+  Runtime::get().repeated.clear();
 }
 
 }  // extern "C"

@@ -173,6 +173,7 @@ hipError_t hipModuleUnload(hipModule_t module) {
   return guarded([&] {
     finishAll();
     std::lock_guard lock(Runtime::get().execution);
+    Runtime::get().repeated.clear();  // its keys name kernels by address
     return Runtime::get().remove(module) ? hipSuccess : hipErrorInvalidHandle;
   });
 }

@@ -100,6 +100,7 @@ void Runtime::configure(const Config& config) {
   {
     std::lock_guard lock(mutex);
     live<ihipModule_t>().clear();
+    repeated.clear();
   }
   devices.clear();
   for (const Chip* chip : chips) {

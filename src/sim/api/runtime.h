@@ -94,6 +94,12 @@ struct KernelCounts {
   Traffic traffic;
 };
 
+/// Launches that differ in addresses alone ("timing_repeats").
+struct Repeated {
+  std::size_t simulated = 0;
+  std::shared_ptr<const timing::Estimate> last;
+};
+
 class Runtime {
  public:
   static Runtime& get();
@@ -137,7 +143,8 @@ class Runtime {
   std::mutex mutex;
   std::map<std::string, KernelCounts> summary;
   std::vector<timing::TimedLaunch> timed;  ///< with their instructions: the first launch of each kernel and grid
-  double microseconds = 0;                 ///< that the clock counted for all launches
+  std::map<std::string, Repeated> repeated;  ///< by what launches that differ in addresses alone have in common
+  double microseconds = 0;                   ///< that the clock counted for all launches
   std::string lastFailure;
   /// What sardonyxSimCount() counts.
   std::atomic<long long> allocations{0}, graphs{0}, graphLaunches{0}, kernelLaunches{0};

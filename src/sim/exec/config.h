@@ -25,6 +25,7 @@ struct Config {
   bool preloadArguments = true;     ///< as firmware does that puts a kernel's first arguments into scalar registers
   bool summary = false;             ///< count instructions by kind for each kernel
   Timing timing = Timing::kOff;
+  std::size_t timingRepeats = 0;         ///< sampled launches that differ in addresses alone; 0: every one is simulated
   double mhz = 0;                        ///< shader clock of estimates; 0: the product's, as its power allows
   std::size_t timelineSegments = 0;      ///< of waves that estimates keep for timelines
   bool printTiming = false;              ///< estimates, on standard error when the process ends

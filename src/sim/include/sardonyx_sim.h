@@ -19,6 +19,8 @@ extern "C" {
  *   "timing": "all"                    estimates the time of every launch (docs/amd-clock.md): "off"; "all", where
  * every workgroup is executed; "sample", where only those that the estimate needs are, without matrix arithmetic, so
  * that results are wrong
+ *   "timing_repeats": 0                with "timing": "sample": of launches that differ in addresses alone, so many are
+ *                                      simulated, and later ones take the estimate of the last; 0: all are
  *   "mhz": 0                           shader clock of estimates; 0: the product's, lowered as its power limit needs
  *   "print_timing": true, "timing_file": "x.json", "timeline_file": "x.json"   what is written
  * when the process ends "timeline_segments": 50000         events of waves that estimates keep for the timeline

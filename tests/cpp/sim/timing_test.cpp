@@ -301,6 +301,24 @@ TEST_P(Clock, TheClockCanBeGiven) {
   EXPECT_EQ(sardonyxSimConfigure(R"({"mhz": 5})"), -1);
 }
 
+TEST_P(Clock, RepeatsTakeTheEstimateOfTheLast) {
+  ASSERT_EQ(sardonyxSimConfigure(R"({"timing": "sample", "timing_repeats": 2})"), 0);
+  sardonyxSimResetSummary();
+  Buffer<float> out(64), other(std::vector<float>(64, -1.0f));
+  const auto run = [&](float* to, unsigned rounds) {
+    EXPECT_EQ(launch("dependent", {1}, {lanes()}, to, 1.5f, rounds), hipSuccess);
+    return last()["cycles"].get<double>();
+  };
+  run(out.get(), 200u);
+  const double second = run(out.get(), 200u);
+  EXPECT_EQ(run(other.get(), 200u), second);  // only the address differs: not executed
+  EXPECT_EQ(other.read()[0], -1.0f);
+  EXPECT_GT(run(other.get(), 400u), 1.5 * second);  // another launch: executed
+  EXPECT_NE(other.read()[0], -1.0f);
+  EXPECT_EQ(json::parse(sardonyxSimTiming())["launches"].size(), 4u);
+  ASSERT_EQ(sardonyxSimConfigure(R"({"timing_repeats": 0})"), 0);
+}
+
 TEST_P(Clock, AWavesLifeIsPictured) {
   Buffer<float> out(256);
   HIP_OK(launch("uneven", {1}, {256}, out.get(), 1.5f));
