@@ -166,6 +166,8 @@ def measure(a: argparse.Namespace, name: str, results: Results) -> None:
         step_tokens=a.step_tokens,
         share_prefixes=False,  # the same trace runs several times
     ) as engine:
+        if a.device != "host":
+            engine.prepare()  # as `sardonyx serve` does
         print(
             f"{name}: {read / 1e9:.2f} GB of weights; compiled and loaded in {time.perf_counter() - begun:.1f} s, "
             f"{engine.statistics().pages} pages; {time.perf_counter() - START:.0f} s since the start",

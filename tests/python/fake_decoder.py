@@ -45,6 +45,9 @@ class FakeDecoder:
     def program(self, kind, single):
         return None
 
+    def warm_up(self, kind, sequences, tokens, beside):
+        return 0
+
     def joins(self, part, answers):
         return self.ahead and self.both
 

@@ -14,6 +14,7 @@ import sardonyx
 import sardonyx.llm.engine
 from sardonyx.llm import EndEvent, Engine, LanguageModel, TokenEvent
 from sardonyx.llm.constraints import Constraints
+from sardonyx.llm.paged_sampling import StepKind
 
 WAIT = 60  # seconds, for what takes milliseconds
 
@@ -482,3 +483,24 @@ def test_prompts_beside_answers_on_a_simulated_card(tmp_path, variant):
         assert any(key[1] == "both" for key in engine._decoder.runs.kept)
     wanted = one_by_one(folder, prompts, 12)
     assert first.answer == wanted[0] and [r.answer for r in others] == [w[:4] for w in wanted[1:]]
+
+
+def test_prepared_graphs_on_a_simulated_card(tmp_path):
+    """After prepare(), all kernels are compiled, and no step makes a captured graph or moves a program's memory."""
+    folder = llm_models.write(tmp_path / "m", llm_models.Decoder(layers=1, head_size=32, positions=128))
+    prompts = [[5, 77, 100], list(range(40)), [9] * 17, [3] * 70]
+    with Engine(
+        folder, device="sim:gfx942", page_tokens=16, max_sequences=4, cache_memory=1 << 20, step_tokens=64
+    ) as engine:
+        engine.prepare(StepKind())
+        decoder = engine._decoder
+        programs = list(decoder.programs._programs.values())
+        assert len(programs) == 3 and all(p.compiled.ready == p.compiled.objects for p in programs)
+        sizes, memory = set(decoder.runs.kept), [p.memory_in_use() for p in programs]
+        assert {key[1] for key in sizes} == {"both", True, False}
+        requests = [engine.submit(p, max_new_tokens=12, ignore_eos=True) for p in prompts for _ in range(2)]
+        assert all(r.wait(WAIT) for r in requests)
+        assert set(decoder.runs.kept) == sizes
+        assert [p.memory_in_use() for p in programs] == memory
+    wanted = one_by_one(folder, prompts, 12)
+    assert [r.answer for r in requests] == [w for w in wanted for _ in range(2)]

@@ -22,7 +22,7 @@ from .paged_parallel import ParallelPagedDecoder
 from .paged_sampling import StepKind
 from .pages import PagePool
 from .parallel import device_names
-from .scheduler import Scheduler
+from .scheduler import Scheduler, most_beside
 from .speculation import DraftSpeculator, NgramSpeculator, Speculator, draft_graph
 from .speculation import checked as speculation_options
 from .texts import Prompt, Texts
@@ -319,10 +319,15 @@ class Engine(Texts, EngineSteps):
                 ended=dict(self._ended),
             )
 
-    def prepare(self, kind: StepKind) -> None:
-        """Compiles the programs of a kind of step now, instead of when the first request needs them."""
-        for single in (False, True):
-            self._decoder.program(kind, single)
+    def prepare(self, *kinds: StepKind) -> None:
+        """Compiles the programs of these kinds of steps (none given: greedy and sampled ones) with all their kernels and, on GPUs,
+        makes the captured graphs of steps of usual sizes. Otherwise that is done when requests first need it. For an engine
+        that has no requests yet."""
+        s = self._scheduler
+        for kind in kinds or (StepKind(), StepKind("few")):
+            self._decoder.warm_up(kind, s.most, s.tokens, lambda answers: min(most_beside(answers), s.tokens - answers))
+        if self._speculator is not None:
+            self._speculator.prepare()
 
     def close(self, *, finish: bool = True) -> None:
         """Accepts no more requests, and returns when none is left. finish: requests that wait or run are finished; otherwise

@@ -20,7 +20,7 @@ from .paged_sampling import Chosen, StepKind
 from .scheduler import Piece
 from .step_inputs import Giving, StepInputs, adapters_of, complete, giving, same_shape
 from .step_programs import DeviceTensors, StepPrograms
-from .step_runs import GpuRun, Side, StepRuns, rounded_both, rounded_tokens
+from .step_runs import GpuRun, Side, StepRuns, powers, rounded_both, rounded_tokens, sizes_of_both
 
 Array = np.ndarray[Any, Any]
 
@@ -111,6 +111,32 @@ class PagedDecoder:
         except DeviceError as error:
             raise DeviceError(f"{what} ({error})") from None
         return caches
+
+    def warm_up(self, kind: StepKind, sequences: int, tokens: int, beside: Callable[[int], int]) -> int:
+        """See StepDecoder."""
+        programs = [self.programs.get(kind, single) for single in (False, True)]
+        if self.ahead:
+            programs.append(self.programs.get(kind, False, True))
+        for program in programs:
+            program.wait()  # for kernels that compile in the background
+        if self.device == "host":
+            return 0
+        runs, context = self.runs, self.folder.context
+        made = len(runs.kept)
+        # The largest first: then the memory of a program's intermediate values does not grow, which would move it and change
+        # all graphs.
+        if self.ahead:
+            for answers, part in sizes_of_both(sequences, beside, context):
+                runs.both(kind, answers, part).warm_up()
+        widest = self.inputs.columns if self.ahead else self.inputs.widest
+        for size in sorted({rounded_tokens(n) for n in range(2, min(tokens, context) + 1)}, reverse=True):
+            if size <= context:
+                runs.gpu(kind, True, 1, widest, size, 1).warm_up()
+        for size in powers(sequences):
+            for columns in powers(self.inputs.columns):
+                columns = min(columns, self.inputs.columns) if self.ahead else columns
+                runs.gpu(kind, False, size, columns, 1, 1).warm_up()
+        return len(runs.kept) - made
 
     @property
     def immediate(self) -> bool:
@@ -232,8 +258,7 @@ class PagedDecoder:
             count = int(values["cumulative"][-1])
             rounded = rounded_tokens(count)
             if len(values["rows"]) == 1 and values["past"][0] + rounded <= self.folder.context:
-                widest = 1 << (self.inputs.columns - 1).bit_length()
-                return self.runs.gpu(kind, True, 1, widest, rounded, 1)
+                return self.runs.gpu(kind, True, 1, self.inputs.widest, rounded, 1)
         elif shape:
             return self.runs.gpu(kind, False, 1 << (size - 1).bit_length(), columns, *shape)
         return None

@@ -86,6 +86,13 @@ class ParallelPagedDecoder(RankGroup):
                 self._ask("prepare", kind, single)
                 self._prepared.add((kind, single))
 
+    def warm_up(self, kind: StepKind, sequences: int, tokens: int, beside: Callable[[int], int]) -> int:
+        """See StepDecoder."""
+        with self._idle:
+            self._idle.wait_for(lambda: self._flying == 0)
+            self._prepared |= {(kind, False), (kind, True)}
+            return min(int(made) for made in self._ask("warm_up", kind, sequences, tokens, equal=False))
+
     def start(self, pieces: Sequence[Piece], kind: StepKind, single: bool) -> Callable[[], Chosen]:
         """Computes the pieces together. What it returns waits for the results; results are read in the order of the steps."""
         results = giving(pieces)

@@ -91,6 +91,9 @@ class _EngineRank(_Part):
             if name == "prepare":
                 self.decoder.program(*arguments)
                 return None
+            if name == "warm_up":
+                kind, sequences, tokens = arguments
+                return self.decoder.warm_up(kind, sequences, tokens, lambda _: 0)
             return self._step(*arguments)
         except BaseException as error:
             self.fail(error)

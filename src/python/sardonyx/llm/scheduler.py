@@ -21,6 +21,11 @@ _BESIDE, _BESIDE_EACH = 512, 8
 _LEAST = 256  #: tokens of a prompt's part that is not its last one, beside parts of others
 
 
+def most_beside(answers: int) -> int:
+    """Tokens of prompts in a step beside so many answers."""
+    return max(_BESIDE, _BESIDE_EACH * answers)
+
+
 @dataclass(slots=True)
 class Piece:
     """Tokens of a request that a step computes: `count` from `start` on, the last of which may be guesses. Not changed after
@@ -142,7 +147,7 @@ class Scheduler:
             ready = ready[: -(-sum(r.computed >= r.prompt_tokens for r in order) // self._stages)]
         for group in ready, prompts:
             if group is prompts and pieces:
-                left = min(left, max(_BESIDE, _BESIDE_EACH * len(pieces)))
+                left = min(left, most_beside(len(pieces)))
             for r in group:
                 if r.slot < 0:  # preempted meanwhile
                     continue

@@ -29,6 +29,10 @@ _LONGEST_NGRAM = 16
 class Speculator(Protocol):
     """Guesses tokens. Used by the engine's thread."""
 
+    def prepare(self) -> None:
+        """Compiles what it needs."""
+        ...
+
     def most(self, request: Request) -> int:
         """How many tokens it can guess after the request's last one; room for them is then reserved."""
         ...
@@ -73,6 +77,9 @@ class NgramSpeculator:
         """ngram: of so many last tokens as match, the more the better; fewer than two count only if ngram is 1."""
         self._ngram, self._tokens, self._least = ngram, tokens, min(2, ngram)
 
+    def prepare(self) -> None:
+        pass
+
     def most(self, request: Request) -> int:
         if not may_guess(request):
             return 0
@@ -110,6 +117,10 @@ class DraftSpeculator:
 
     def __init__(self, decoder: PagedDecoder, tokens: int):
         self._decoder, self._tokens = decoder, tokens
+
+    def prepare(self) -> None:
+        for single in (False, True):
+            self._decoder.program(StepKind(), single).wait()
 
     def most(self, request: Request) -> int:
         if not may_guess(request):

@@ -41,6 +41,11 @@ class StepDecoder(Protocol):
         """Compiles the program of a step, if it has not been compiled. single: as for start()."""
         ...
 
+    def warm_up(self, kind: StepKind, sequences: int, tokens: int, beside: Callable[[int], int]) -> int:
+        """Compiles a kind's programs with all kernels and, on GPUs, makes the captured graphs of its steps: of up to so many sequences, of prompts' parts of up
+        to so many tokens, and of beside(n) tokens beside n answers. Returns how many it has made. No step is in flight."""
+        ...
+
     def start(self, pieces: Sequence[Piece], kind: StepKind, single: bool) -> Callable[[], Chosen]:
         """Computes the pieces together. What it returns waits for the results, which are those of the pieces that give a
         token, in order. single: one piece, whose tokens are computed as one block of attention; so are those of the last of

@@ -44,6 +44,11 @@ class StepInputs:
         self._tables = PageTables(self.columns)
 
     @property
+    def widest(self) -> int:
+        """The width of packed()'s table for the longest sequence."""
+        return 1 << (self.columns - 1).bit_length()
+
+    @property
     def ids(self) -> str:
         """The name of the input of ids that the host knows."""
         return GIVEN_IDS if self._slots else self._folder.input_ids

@@ -22,7 +22,7 @@ from .step_inputs import StepInputs, complete
 from .step_programs import DeviceTensors, StepPrograms
 
 Array = np.ndarray[Any, Any]
-_MOST_KEPT = 384  #: sizes of steps whose tensors are kept
+_MOST_KEPT = 768  #: sizes of steps whose tensors are kept
 _ALIGNMENT = 256  # bytes, of tensors in the block
 #: Sizes to which the tokens of a prompt's part are rounded up.
 _TOKENS = [
@@ -44,6 +44,21 @@ def rounded_both(answers: int, tokens: int) -> tuple[int, int]:
     sizes are fewer."""
     step = 64 if tokens <= 512 else 128 if tokens <= 1024 else 256
     return max(8, 1 << (answers - 1).bit_length()), -(-tokens // step) * step
+
+
+def powers(most: int) -> list[int]:
+    """1, 2, 4 ..., the last of which is at least `most`; the largest first."""
+    return [1 << k for k in reversed(range((most - 1).bit_length() + 1))]
+
+
+def sizes_of_both(sequences: int, beside: Callable[[int], int], context: int) -> list[tuple[int, int]]:
+    """What rounded_both() gives for up to so many sequences; beside: how many tokens of a prompt can be beside so many
+    answers. The largest first."""
+    found = set()
+    for answers in range(1, sequences):
+        most = min(beside(answers), context)
+        found |= {rounded_both(answers, tokens) for tokens in range(most, 0, -64)}
+    return sorted((s for s in found if s[1] <= context), key=lambda s: (-s[1], -s[0]))
 
 
 class Block:
@@ -115,6 +130,16 @@ class GpuRun:
 
     def release(self, side: Side) -> None:
         self._idle.append(side)
+
+    def warm_up(self) -> None:
+        """Runs it with the values of unused places, until it is a captured graph. Then no later step allocates memory, if no
+        more than two of one size are in flight."""
+        sides = [self.side() for _ in range(2)]
+        for side in sides:
+            side.run()
+        for side in sides:
+            side.run.wait()
+            self.release(side)
 
 
 class HostRun:

@@ -73,8 +73,11 @@ def application(
             for name, given in of_languages.items():
                 own = dict(given) if isinstance(given, Mapping) else {"folder": given}
                 self._engines[name] = Engine(**{**options, **own})
+                self._engines[name].prepare()
             plain = {name: _loaded(m, options) for name, m in of_models.items()}
             texts = {name: TextEncoder(folder, **options) for name, folder in of_encoders.items()}
+            for encoder in texts.values():
+                encoder.model.wait()
             self._app = create_app(self._engines, plain, encoders=texts, limits=limits, keys=keys)
             self._app.state.sardonyx.ready = True
 

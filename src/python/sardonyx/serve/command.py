@@ -14,7 +14,6 @@ from ..compiling import compile
 from ..errors import Error, FileError, InvalidArgumentError
 from ..llm import Engine, TextEncoder
 from ..llm.encoder import find_encoder
-from ..llm.paged_sampling import StepKind
 from ..options import add_flags, options_of_flags
 from .limits import Limits
 
@@ -237,8 +236,10 @@ def _serve(a: argparse.Namespace) -> None:
         raise InvalidArgumentError("--devices is for one language model, without --device")
     if a.pipeline_parallel_size != 1 and not a.devices:
         raise InvalidArgumentError("--pipeline-parallel-size needs --devices")
-    encoders = {name: TextEncoder(folder, **options) for name, folder in encoder_folders.items()}
     # No request waits for a kernel: readiness is announced once all are compiled.
+    encoders = {name: TextEncoder(folder, **options) for name, folder in encoder_folders.items()}
+    for encoder in encoders.values():
+        encoder.model.wait()
     models = {name: compile(file, **{**options, "compile_ahead": True}) for name, file in plain.items()}
     adapters = dict(_adapter(text) for text in a.adapter)
     if adapters and len(languages) != 1:
@@ -262,7 +263,7 @@ def _serve(a: argparse.Namespace) -> None:
             adapters=adapters,
             **options,
         )
-        engines[name].prepare(StepKind("few"))  # what most requests need
+        engines[name].prepare()
 
     def started(address: str) -> None:
         if not a.quiet:
