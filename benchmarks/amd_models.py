@@ -132,6 +132,8 @@ def measure(o: argparse.Namespace) -> None:
                         row = json.loads(done.stdout.splitlines()[-1])
                 except subprocess.TimeoutExpired:
                     row = {"failed": f"more than {o.seconds:.0f} s"}
+                if o.out.exists():  # another process may measure other rows
+                    rows = json.loads(o.out.read_text())
                 rows[key] = {"chip": chip, "model": model, "dims": dims, **row}
                 o.out.write_text(json.dumps(rows, indent=1))
                 print(f"{key:48} {row.get('ms', row.get('failed'))} ms  [{time.monotonic() - begun:.0f} s]", flush=True)

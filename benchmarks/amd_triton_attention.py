@@ -144,47 +144,48 @@ def compile_all(o: argparse.Namespace) -> None:
             stem.with_suffix(".json").write_text(json.dumps(about))
 
 
-def run_one(o: argparse.Namespace) -> None:
-    """Prints the estimated microseconds of one kernel with cold caches, in this process."""
-    chip, _, head, _, config = o.stem.name.split("_")
+def run_one(stem: Path, length: int) -> float:
+    """Estimated microseconds of one kernel. What was allocated is kept, so that the next kernel's operands are in no cache."""
+    chip, _, head, _, config = stem.name.split("_")
     bm, _, warps, *_ = map(int, config.split("x"))
     options = {"timing": "sample", "check_waits": False, "check_races": False}  # as in amd_kernels.py
     os.environ["SARDONYX_SIM"] = json.dumps({"chips": [chip], **options})
     hip = ctypes.CDLL(str(BUILD / "lib/libamdhip64-sim.so"))
-    about = json.loads(o.stem.with_suffix(".json").read_text())
+    about = json.loads(stem.with_suffix(".json").read_text())
 
     def check(status: int) -> None:
         if status:
-            raise RuntimeError(f"{o.stem.name}: error {status}")
+            raise RuntimeError(f"{stem.name}: error {status}")
 
     module, function, pointers = ctypes.c_void_p(), ctypes.c_void_p(), []
-    check(hip.hipModuleLoadData(ctypes.byref(module), o.stem.with_suffix(".hsaco").read_bytes()))
+    check(hip.hipModuleLoadData(ctypes.byref(module), stem.with_suffix(".hsaco").read_bytes()))
     check(hip.hipModuleGetFunction(ctypes.byref(function), module, about["name"].encode()))
-    size = ctypes.c_size_t(2 * HEADS * o.length * int(head))
+    size = ctypes.c_size_t(2 * HEADS * length * int(head))
     for _ in range(4):
         pointers.append(ctypes.c_void_p())
         check(hip.hipMalloc(ctypes.byref(pointers[-1]), size))
         check(hip.hipMemset(pointers[-1], 0, size))
     scale = ctypes.c_float(math.log2(math.e) / math.sqrt(int(head)))
-    arguments = [*pointers, ctypes.c_int(o.length), scale, ctypes.c_void_p(0), ctypes.c_void_p(0)]
+    arguments = [*pointers, ctypes.c_int(length), scale, ctypes.c_void_p(0), ctypes.c_void_p(0)]
     packed = (ctypes.c_void_p * len(arguments))(*(ctypes.cast(ctypes.byref(a), ctypes.c_void_p) for a in arguments))
-    check(hip.hipModuleLaunchKernel(function, o.length // bm, HEADS, 1, warps * WAVES[chip], 1, 1, about["shared"], None, packed, None))  # fmt: skip
+    check(hip.hipModuleLaunchKernel(function, length // bm, HEADS, 1, warps * WAVES[chip], 1, 1, about["shared"], None, packed, None))  # fmt: skip
     check(hip.hipDeviceSynchronize())
     hip.sardonyxSimTiming.restype = ctypes.c_char_p
-    print(json.loads(hip.sardonyxSimTiming())["launches"][0]["us"])
+    return json.loads(hip.sardonyxSimTiming())["launches"][-1]["us"]
 
 
-def time_of(stem: Path, length: int, seconds: float) -> float | None:
-    words = [sys.executable, __file__, "one", str(stem), str(length)]
+def times_of(stems: list[Path], length: int, seconds: float) -> dict[str, float]:
+    """Microseconds by configuration, measured in one process; without those that failed."""
+    words = [sys.executable, __file__, "one", str(length), *map(str, stems)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
-        print(f"{stem.name}, {length} rows: more than {seconds:.0f} s")
-        return None
+        print(f"{stems[0].name} and others, {length} rows: more than {seconds:.0f} s")
+        return {}
     if done.returncode:
-        print(f"{stem.name}, {length} rows: {(done.stderr.strip().splitlines() or ['no message'])[-1][-200:]}")
-        return None
-    return float(done.stdout.splitlines()[-1])
+        print(f"{length} rows: {(done.stderr.strip().splitlines() or ['no message'])[-1][-200:]}")
+        return {}
+    return {s.name.split("_")[4]: us for s, us in zip(stems, json.loads(done.stdout), strict=True)}
 
 
 def measure(o: argparse.Namespace) -> None:
@@ -194,8 +195,7 @@ def measure(o: argparse.Namespace) -> None:
         of = "bf16 " if kind == "bf16" else ""
         key = f"{chip} attention {of}1 {HEADS} {HEADS} {length} {length} {head} {causal}"
         if key not in rows:
-            found = {s.name.split("_")[4]: time_of(s, length, o.seconds) for s in stems}
-            rows[key] = {c: us for c, us in sorted(found.items(), key=lambda x: x[1] or math.inf) if us}
+            rows[key] = dict(sorted(times_of(stems, length, o.seconds).items(), key=lambda x: x[1]))
             o.out.write_text(json.dumps(rows, indent=1))
             print(key, *(f"{c} {us:.1f}" for c, us in list(rows[key].items())[:3]), f"of {len(rows[key])}", flush=True)
         return rows[key]
@@ -244,12 +244,12 @@ def main() -> None:
     c.add_argument("--rows", type=int, default=2048, help="length at which every configuration is timed")
     c.add_argument("--lengths", type=int, nargs="*", default=list(LENGTHS))
     c.add_argument("--best", type=int, default=3, help="configurations that are timed at the other lengths")
-    c.add_argument("--seconds", type=float, default=200, help="for one kernel")
+    c.add_argument("--seconds", type=float, default=900, help="for the kernels of one problem")
     c.set_defaults(run=measure)
     c = commands.add_parser("one")
-    c.add_argument("stem", type=Path)
     c.add_argument("length", type=int)
-    c.set_defaults(run=run_one)
+    c.add_argument("stems", type=Path, nargs="+")
+    c.set_defaults(run=lambda o: print(json.dumps([run_one(stem, o.length) for stem in o.stems])))
     c = commands.add_parser("report")
     c.add_argument("triton", type=Path)
     c.add_argument("rows", type=Path)

@@ -37,7 +37,7 @@ SDX_FN bool join_sums(const P& p, T (&sums)[TM][TN][Count], u32 tile, u32 share,
   static_assert(Count % 4 == 0);
   constexpr int kEach = Count / 4, kVectors = TM * TN * kEach;
   // At most this many loads of another share's sums are in flight, so that the main loop keeps its registers.
-  constexpr int kChunk = kVectors <= 16 ? kVectors : 8;
+  constexpr int kChunk = kVectors <= 16 ? kVectors : kVectors % 8 == 0 ? 8 : 4;
   static_assert(kVectors % kChunk == 0);
   using global = __attribute__((address_space(1))) vec16;
   if (p.shares == 1) return true;  // one kernel for all numbers of shares: there is less to compile
