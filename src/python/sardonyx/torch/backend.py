@@ -12,6 +12,7 @@ import torch
 from ..errors import Error, InvalidArgumentError
 from ..options import native_options
 from .graph import MOST_PROGRAMS, Program, Roles, build, check_tensor, placeholders, roles_of, run, shape_of
+from .in_place import changes_operand, storage_of, without_changes
 
 #: TORCH_LOGS="+sardonyx.torch" shows it.
 log = logging.getLogger("sardonyx.torch")
@@ -57,7 +58,7 @@ class Compiled:
     """A graph of torch.compile: compiled by Sardonyx at its first call, or PyTorch's own with the reason."""
 
     def __init__(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], options: dict[str, Any]):
-        self.gm, self.options = gm, options
+        self.gm, self.options = without_changes(gm), options
         self.reason = ""  #: why PyTorch runs it; empty: Sardonyx does
         self.programs: list[tuple[Program, Roles]] = []
         self.versions: list[tuple[torch.Tensor, int]] = []  # of the weights
@@ -166,33 +167,6 @@ def is_whole(view: torch.Tensor, of: torch.Tensor) -> bool:
     """Whether the view is the tensor itself, element by element."""
     same = view.shape == of.shape and view.dtype == of.dtype and view.stride() == of.stride()
     return bool(same and view.storage_offset() == of.storage_offset())
-
-
-def storage_of(node: torch.fx.Node) -> Any:
-    value = node.meta.get("example_value")
-    return value.untyped_storage() if isinstance(value, torch.Tensor) else None
-
-
-#: Operators of Python that change their first operand.
-IN_PLACE = {
-    "iadd",
-    "isub",
-    "imul",
-    "itruediv",
-    "ifloordiv",
-    "imod",
-    "ipow",
-    "iand",
-    "ior",
-    "ixor",
-    "setitem",
-    "iconcat",
-}
-
-
-def changes_operand(node: torch.fx.Node) -> bool:
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return node.op.startswith("call_") and (name in IN_PLACE or (name.endswith("_") and not name.endswith("__")))
 
 
 def only_results(gm: torch.fx.GraphModule, positions: Sequence[int]) -> torch.fx.GraphModule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -59,6 +60,11 @@ def folded_parameters(given: list[Any], epsilon: float) -> tuple[torch.Tensor, t
     dtype = given[0].dtype
     new_weight = (weight * factor.reshape(-1, *[1] * (weight.ndim - 1))).to(dtype).contiguous()
     new_bias = offset.to(dtype)
-    if not bool(new_weight.isfinite().all() & new_bias.isfinite().all()):
+    if not (is_finite(new_weight) and is_finite(new_bias)):
         return None
     return new_weight, new_bias
+
+
+def is_finite(x: torch.Tensor) -> bool:
+    """Without a tensor of answers: the least and the largest are NaN if any value is."""
+    return all(math.isfinite(float(v)) for v in torch.aminmax(x)) if x.numel() else True

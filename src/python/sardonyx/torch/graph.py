@@ -7,6 +7,7 @@ become weights of the program. Tensors that it changes in place are results of t
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -173,6 +174,20 @@ class Program:
         return not self.conditions.expressions or self.conditions.hold(shapes)
 
 
+@contextlib.contextmanager
+def without_collecting() -> Iterator[None]:
+    """Pauses Python's collection of cycles. Tracing makes many objects, for which it would look through all of the process's
+    several times, in a process with torch a quarter of a second each."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+@without_collecting()
 def build(
     gm: torch.fx.GraphModule, roles: Roles, inputs: Sequence[Any], wanted: Sequence[int],
     varying: Sequence[Varying], options: dict[str, Any],

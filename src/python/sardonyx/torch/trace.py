@@ -5,6 +5,7 @@ torch.export and its decompositions trace four times: to collect metadata, and t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from ..errors import UnsupportedError
 from .batch_norm import fold_batch_norms
 from .decompositions import decompositions, without_decomposing
 from .export import cause_of, first_line, quiet
+from .in_place import changes_operand
 from .repairs import repair
 
 aten = torch.ops.aten
@@ -173,6 +175,8 @@ def traced(
         return call(run.run, *given[:count])
 
     fixed: set[Any] = set()
+    # Functionalising takes as long as tracing, so it is left out where no operator changes a tensor.
+    direct = not any(changes_operand(n) for n in gm.graph.nodes)
     while True:
         symbols = Symbols()
         mode = FakeTensorMode(shape_env=symbols.env, allow_non_fake_inputs=True)
@@ -186,14 +190,22 @@ def traced(
             enable_python_dispatcher(),
             torch.no_grad(),
             without_decomposing(),
-            FunctionalTensorMode(export=True),
+            contextlib.nullcontext() if direct else FunctionalTensorMode(export=True),
         ):
-            record = make_fx(functional(function), decompositions(), _disable_torch_fn_metadata_mode=True)
-            made = record(*fakes)
-        if not symbols.constant():
+            traceable = function if direct else functional(function)
+            made = make_fx(traceable, decompositions(), _disable_torch_fn_metadata_mode=True)(*fakes)
+        if direct and any(is_mutable(n) for n in made.graph.nodes):
+            direct = False  # a decomposition does
+        elif not symbols.constant():
             break
-        fixed |= symbols.constant()
+        else:
+            fixed |= symbols.constant()
     return finished(made, len(tensors), values, symbols.conditions())
+
+
+def is_mutable(node: torch.fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
 
 
 def finished(gm: torch.fx.GraphModule, tensors: int, values: Sequence[torch.Tensor], conditions: Conditions) -> Traced:
@@ -209,8 +221,7 @@ def finished(gm: torch.fx.GraphModule, tensors: int, values: Sequence[torch.Tens
         del constants[place]
     lift_attributes(gm, constants)
     for node in graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        if schema is not None and schema.is_mutable:
+        if is_mutable(node):
             raise UnsupportedError(f"'{node.name}' changes its operand")
     fold_batch_norms(graph, constants)
     results: list[Any] = []

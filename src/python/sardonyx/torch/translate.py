@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import functools
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.onnx._internal.exporter import _core, _fx_passes
+from torch.onnx._internal.exporter import _core
+from torch.onnx._internal.fx.passes import type_promotion
 
 from ..errors import UnsupportedError
 from .decompositions import registry
@@ -36,10 +40,11 @@ def translated(traced: Traced, names: Sequence[str]) -> OnnxModel:
     import onnx_ir
 
     with torch.fx.experimental._config.patch(backed_size_oblivious=True):  # as torch.onnx has it
-        _fx_passes.insert_type_promotion_nodes(traced.graph_module)
-        _fx_passes.remove_assertion_nodes(traced.graph_module)
+        promote_types(traced.graph_module)
+    remove_assertions(traced.graph)
     program: Any = traced
-    made = _core._exported_program_to_onnx_program(program, registry=registry())
+    with signatures_kept():
+        made = _core._exported_program_to_onnx_program(program, registry=registry())
     model = made.model
     remove_unused(model)
     if needs_optimizer(model):
@@ -59,6 +64,71 @@ def translated(traced: Traced, names: Sequence[str]) -> OnnxModel:
             str(name), 0, kept.nbytes, known.dtype, shape=known.shape, name=str(name)
         )
     return OnnxModel(onnx_ir.to_proto(model).SerializeToString(), memory)
+
+
+class Promotion(type_promotion._TypePromotionInterpreter):
+    """torch.onnx's pass that makes type promotion explicit, which runs all operators again: here only those that it
+    changes. The others' results are known."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        if "val" not in n.meta:
+            return super().run_node(n)
+        if rule := type_promotion.get_type_promotion_rule(n, self.type_promotion_table):
+            with self._set_current_node(n):
+                self._maybe_promote_node(n, rule)
+        return n.meta["val"]
+
+
+class PromotionPass(type_promotion.InsertTypePromotion):
+    def __init__(self, module: torch.fx.GraphModule):
+        super().__init__(module, promotion_rules())
+        self.interpreter = Promotion(module, promotion_rules())
+
+
+@functools.cache
+def promotion_rules() -> type_promotion.TypePromotionTable:
+    return type_promotion.TypePromotionTable()
+
+
+def promote_types(module: torch.fx.GraphModule) -> None:
+    for inner in module.modules():
+        if isinstance(inner, torch.fx.GraphModule):
+            PromotionPass(inner).run()
+
+
+#: Checks of sizes and values, which give nothing.
+ASSERTIONS = {"sym_constrain_range_for_size", "_assert_async", "_assert_scalar", "_assert_tensor_metadata"}
+
+
+def remove_assertions(graph: torch.fx.Graph) -> None:
+    for node in reversed(graph.nodes):
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._opname in ASSERTIONS:
+            graph.erase_node(node)
+
+
+_signatures: dict[Any, Any] = {}
+_signatures_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def signatures_kept() -> Iterator[None]:
+    """torch.onnx makes an operator's signature of its schema for each node, which takes half of the translation."""
+    from onnx_ir.schemas import OpSignature
+
+    with _signatures_lock:
+        original = OpSignature.__dict__["from_op_schema"]
+
+        def kept(kind: Any, schema: Any) -> Any:
+            key = kind, schema.name, schema.domain, schema.since_version
+            if key not in _signatures:
+                _signatures[key] = original.__func__(kind, schema)
+            return _signatures[key]
+
+        OpSignature.from_op_schema = classmethod(kept)
+        try:
+            yield
+        finally:
+            OpSignature.from_op_schema = original
 
 
 def remove_unused(model: Any) -> None:
