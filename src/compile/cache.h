@@ -58,6 +58,8 @@ class CodeCache {
 
   /// The blob stored under `key`, if it exists and is intact.
   std::optional<std::string> get(const CacheKey& key);
+  /// Whether there is an entry for `key`; it may be damaged. Not counted as a hit or a miss.
+  bool contains(const CacheKey& key) const;
   /// Stores `blob` under `key`. A blob larger than the bound is not stored.
   void put(const CacheKey& key, std::string_view blob);
   /// Deletes all entries; other files in the directory stay.

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "compile/backend.h"
+#include "compile/cache.h"
 #include "compile/compiler.h"
 #include "compile/kernel_names.h"
 #include "fuse/schedule.h"
@@ -167,25 +168,20 @@ std::vector<std::string> dialect_arguments(bool gpu) {
 
 using NewNames = std::map<std::string, std::string, std::less<>>;  // by placeholder
 
-/// Names kernels after the model's nodes. Returns by object what is then to be renamed in the code.
-std::vector<NewNames> name_after_nodes(Program& program, std::size_t objects) {
-  const std::vector<std::string> names = kernel_names(program);
-  std::vector<NewNames> of_object(objects);
-  for (std::size_t k = 0; k < names.size(); ++k) {
-    KernelInfo& kernel = program.kernels[k];
-    of_object[static_cast<std::size_t>(kernel.object)][kernel_placeholder(kernel.symbol)] = names[k];
-    kernel.symbol = names[k];
-  }
-  return of_object;
-}
-
 /// The compilations of a program, which may go on after it is built.
 struct Compilation {
   std::vector<SourceFile> headers, dialect;
   std::vector<CompileJob> jobs;  ///< by object
+  std::vector<int> object_of;    ///< by kernel
   std::vector<NewNames> names;   ///< by object; empty: kernels keep their names
   std::size_t always = 0;        ///< so many objects, the first ones, are always needed
   std::shared_ptr<CodeCache> cache;
+
+  /// Whether nothing has to be compiled.
+  bool in_cache() const {
+    return cache && std::all_of(jobs.begin(), jobs.end(),
+                                [&](const CompileJob& job) { return cache->contains(cache_key(job)); });
+  }
 
   std::string renamed(std::size_t object, std::string code) const {
     return names.empty() ? code : rename_kernels(std::move(code), jobs[object].target.kind, names[object]);
@@ -193,14 +189,15 @@ struct Compilation {
   std::string object(std::size_t k) const { return renamed(k, compile(jobs[k], cache.get())); }
 };
 
-std::shared_ptr<const Compilation> compilation_of(Program& program, const Lowering& device,
-                                                  const BuildOptions& options) {
+std::shared_ptr<Compilation> compilation_of(const Program& program, const Lowering& device,
+                                            const BuildOptions& options, Grouping grouping) {
   auto c = std::make_shared<Compilation>();
   c->cache = options.cache;
   for (const EmbeddedFile& f : kKernelSources) c->headers.push_back({f.name, std::string(f.text())});
   const Target target = device.target();
   const bool gpu = device.gpu_dialect();
-  for (const Unit& unit : units_of(program, device.kernels_per_object())) {
+  c->object_of.resize(program.kernels.size());
+  for (const Unit& unit : units_of(program, device.kernels_per_object(), grouping)) {
     CompileJob job;
     const bool custom = program.kernels[unit.kernels.front()].spec.family == KernelFamily::kCustom;
     if (custom && c->dialect.empty()) c->dialect = dialect_headers();
@@ -212,15 +209,38 @@ std::shared_ptr<const Compilation> compilation_of(Program& program, const Loweri
     for (const std::size_t k : unit.kernels) specs.push_back(&program.kernels[k].spec);
     job.source = includes_of(specs, gpu);
     for (const std::size_t k : unit.kernels) {
-      KernelInfo& kernel = program.kernels[k];
-      kernel.object = static_cast<int>(c->jobs.size());
+      const KernelInfo& kernel = program.kernels[k];
+      c->object_of[k] = static_cast<int>(c->jobs.size());
       job.source += definition_of(kernel.spec, gpu ? kernel_placeholder(kernel.symbol) : kernel.symbol, gpu);
     }
     c->jobs.push_back(std::move(job));
     if (unit.always) c->always = c->jobs.size();
   }
-  if (gpu) c->names = name_after_nodes(program, c->jobs.size());
   return c;
+}
+
+/// The compilations of a program. If some may follow in the background, units are small; but a program that has been
+/// compiled ahead into the cache is found there.
+std::shared_ptr<Compilation> choose_compilation(const Program& program, const Lowering& device,
+                                                const BuildOptions& options) {
+  if (!options.background) return compilation_of(program, device, options, Grouping::kAnyKernel);
+  auto by_need = compilation_of(program, device, options, Grouping::kByNeed);
+  if (by_need->always == by_need->jobs.size() || !options.cache) return by_need;
+  auto ahead = compilation_of(program, device, options, Grouping::kAnyKernel);
+  return ahead->in_cache() ? ahead : by_need;
+}
+
+/// Tells each kernel its object. On GPUs, names kernels after the model's nodes.
+void assign_objects(Program& program, Compilation& c, bool gpu) {
+  const std::vector<std::string> names = gpu ? kernel_names(program) : std::vector<std::string>{};
+  c.names.resize(gpu ? c.jobs.size() : 0);
+  for (std::size_t k = 0; k < program.kernels.size(); ++k) {
+    KernelInfo& kernel = program.kernels[k];
+    kernel.object = c.object_of[k];
+    if (!gpu) continue;
+    c.names[static_cast<std::size_t>(kernel.object)][kernel_placeholder(kernel.symbol)] = names[k];
+    kernel.symbol = names[k];
+  }
 }
 
 /// Compiles what every run needs; the rest follows in the background.
@@ -243,7 +263,8 @@ Objects compile_first(const std::shared_ptr<const Compilation>& c, const BuildOp
 
 void compile_kernels(Program& program, const Lowering& device, const BuildOptions& options) {
   program.target = device.target().arch;
-  const auto c = compilation_of(program, device, options);
+  const auto c = choose_compilation(program, device, options);
+  assign_objects(program, *c, device.gpu_dialect());
   if (options.background && c->always < c->jobs.size()) {
     program.objects = compile_first(c, options);
     return;

@@ -54,13 +54,13 @@ class Users {
 
 }  // namespace
 
-std::vector<Unit> units_of(const Program& program, std::size_t most) {
+std::vector<Unit> units_of(const Program& program, std::size_t most, Grouping grouping) {
   const Users users(program);
   std::vector<Unit> units;
   std::map<std::set<int>, std::size_t> open;  // by users: the unit with room for more kernels
   for (std::size_t k = 0; k < program.kernels.size(); ++k) {
     const bool alone = program.kernels[k].spec.family == KernelFamily::kCustom;
-    const bool always = alone || users.of(k).count(kAlways) > 0;
+    const bool always = alone || grouping == Grouping::kAnyKernel || users.of(k).count(kAlways) > 0;
     const std::set<int> key = always ? std::set<int>{kAlways} : users.of(k);
     const auto at = alone ? open.end() : open.find(key);
     if (at != open.end() && units[at->second].kernels.size() < most) {

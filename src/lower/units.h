@@ -13,10 +13,15 @@ struct Unit {
   bool always = false;  ///< they are compiled before the program is built
 };
 
-/// At most `most` kernels are in a unit, and only kernels that are needed by the same candidates, branches and
-/// conditions, so that a run compiles nothing that it does not need. Custom kernels are alone, because sources may
-/// define the same names. First come units that every run or the program's constants need, and custom kernels, so that
-/// errors in their sources are reported before a model is ready.
-std::vector<Unit> units_of(const Program& program, std::size_t most);
+enum class Grouping {
+  kByNeed,    ///< a run compiles nothing that it does not need
+  kAnyKernel  ///< everything is compiled: as few units as possible, since each costs 10 to 20 ms of CPU time
+};
+
+/// At most `most` kernels are in a unit; with kByNeed only kernels that are needed by the same candidates, branches and
+/// conditions. Custom kernels are alone, because sources may define the same names. With kByNeed, units that every run
+/// or the program's constants need come first, and custom kernels, so that errors in their sources are reported before
+/// a model is ready. With kAnyKernel all are compiled before.
+std::vector<Unit> units_of(const Program& program, std::size_t most, Grouping grouping);
 
 }  // namespace sardonyx

@@ -49,6 +49,8 @@ TEST_F(Cache, KeepsBlobsAcrossObjects) {
     cache.put(key_of("empty"), "");
   }
   CodeCache cache({directory_});
+  EXPECT_TRUE(cache.contains(key_of("x")));
+  EXPECT_FALSE(cache.contains(key_of("y")));
   EXPECT_EQ(cache.get(key_of("x")), blob);
   EXPECT_EQ(cache.get(key_of("empty")), "");
   EXPECT_FALSE(cache.get(key_of("y")));
