@@ -141,6 +141,7 @@ def test_two_devices(model):
 
 SCRIPT = """
 import sys
+import warnings
 import numpy as np
 import onnxruntime
 from onnxruntime import InferenceSession, SessionOptions, get_available_providers
@@ -168,6 +169,11 @@ for wrong in ([3], [(name, 3)], [(name, {}, 1)], name, [(name, {"device_id": Non
         assert "providers" in str(e) or "device_id" in str(e), e
     else:
         raise SystemExit(f"{wrong} was taken")
+for misspelt in ("MIGraphX", "migraphx_execution_provider", "RocmExecutionProvider"):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        InferenceSession(sys.argv[1], providers=[misspelt, "CPUExecutionProvider"])
+    assert any("did you mean" in str(w.message) for w in caught), misspelt
 print("fine", __name__, sys.argv)
 """
 

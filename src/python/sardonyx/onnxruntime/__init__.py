@@ -8,6 +8,8 @@ script.py`, for one program, and `sardonyx onnxruntime enable`, for all programs
 
 from __future__ import annotations
 
+import difflib
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -56,6 +58,19 @@ def _text(name: str, key: Any, value: Any) -> str:
     raise ValueError(f"option {key} of {name} is {value!r}; options are texts, numbers, True or False")
 
 
+def _warn_if_misspelt(name: str) -> None:
+    """onnxruntime leaves unknown providers out and runs on the CPU; a warning says which of ours may be meant."""
+    if name in ALIASES or name in _all():
+        return
+    known = {_stem(n): n for n in ALIASES}
+    if near := difflib.get_close_matches(_stem(name), known, 1):
+        warnings.warn(f"there is no provider {name!r}; did you mean {known[near[0]]!r}?", stacklevel=5)
+
+
+def _stem(provider: str) -> str:
+    return provider.lower().replace("_", "").removesuffix("provider").removesuffix("execution")
+
+
 def _entries(providers: Any, provider_options: Any) -> list[tuple[str, dict[str, str] | None]]:
     """The pairs of name and options (None: not given) in a session's arguments. Raises ValueError for anything else."""
     example = '["MIGraphXExecutionProvider", ("CPUExecutionProvider", {})]'
@@ -81,6 +96,7 @@ def _entries(providers: Any, provider_options: Any) -> list[tuple[str, dict[str,
             if not isinstance(options, Mapping):
                 raise ValueError(f"provider_options[{k}] is {options!r}, not a dict of options")
         text = {str(o): _text(name, o, v) for o, v in options.items()} if options is not None else None
+        _warn_if_misspelt(name)
         entries.append((name, text))
     return entries
 
