@@ -93,7 +93,8 @@ Expr scaled_rows(const Expr& x, const Expr& row, const Expr& element, bool conve
   if (e->op != Op::kMul || e->dtype != DType::kFloat32) return {};
   for (const std::size_t k : {0, 1}) {
     const Expr &numbers = e->args[k], &factor = e->args[1 - k];
-    if (numbers->op != Op::kCast || numbers->args[0]->dtype != DType::kInt8) continue;
+    if (numbers->op != Op::kCast) continue;
+    if (const DType t = numbers->args[0]->dtype; t != DType::kInt8 && t != DType::kFloat8E4M3FN) continue;
     if (!gathered_rows(numbers->args[0], element) || factor->op != Op::kLoad || mentions(factor, element)) continue;
     scale = factor;
     return numbers->args[0];

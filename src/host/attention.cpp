@@ -2,6 +2,9 @@
 #include "host/attention.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
 #include <memory>
 
 #include "host/buffer.h"
@@ -19,6 +22,22 @@ float* thread_scratch(std::size_t bytes) {
   return static_cast<float*>(buffer->data());
 }
 
+/// What the codes of float8_e4m3fn stand for (OCP's specification of 8-bit floats: bias 7, no infinities).
+const std::array<float, 256>& float8_values() {
+  static const std::array<float, 256> values = [] {
+    std::array<float, 256> v{};
+    for (int code = 0; code < 256; ++code) {
+      const int exponent = code >> 3 & 15, mantissa = code & 7;
+      float x = exponent ? std::ldexp(static_cast<float>(8 + mantissa), exponent - 10)
+                         : std::ldexp(static_cast<float>(mantissa), -9);
+      if ((code & 127) == 127) x = std::numeric_limits<float>::quiet_NaN();
+      v[static_cast<std::size_t>(code)] = code & 128 ? -x : x;
+    }
+    return v;
+  }();
+  return values;
+}
+
 }  // namespace
 
 void attention(const AttentionDesc& d, const float* q, const float* k, const float* v, const void* mask, float* out,
@@ -31,7 +50,7 @@ void attention(const AttentionDesc& d, const float* q, const float* k, const flo
   check(!d.has_mask || d.mask_type == DType::kFloat32 || d.mask_type == DType::kBool, "an attention mask of {}",
         name(d.mask_type));
   check(!d.scaled || (d.page_rows > 0 && d.k.element == 1 && terms.k_scale && terms.v_scale),
-        "attention of int8 without pages or scales");
+        "attention of 8 bits without pages or scales");
   check(d.page_rows >= 0 && (d.page_rows == 0 || terms.pages), "attention without the numbers of its pages");
   const SimdKernels& kernels = simd();
   const std::int64_t group = d.heads / d.kv_heads;
@@ -74,6 +93,7 @@ void attention(const AttentionDesc& d, const float* q, const float* k, const flo
       }
       const auto of_head = [&](const HeadStrides& s) { return b * s.batch + kv_head * s.head; };
       if (d.scaled) {
+        t.decoded = d.float8 ? float8_values().data() : nullptr;
         t.k_numbers = reinterpret_cast<const std::int8_t*>(k) + of_head(d.k);
         t.v_numbers = reinterpret_cast<const std::int8_t*>(v) + of_head(d.v);
         t.k_scale = terms.k_scale + of_head(d.k_scale), t.v_scale = terms.v_scale + of_head(d.v_scale);

@@ -4,9 +4,9 @@
 // past[b] tokens in the cache. Its token t lies in page table[b, t / P], at row t % P. Attention reads pages in place:
 // the page's number is part of the index expressions of keys and values.
 //
-// com.sardonyx has the same operator with two additions. Caches may be int8, with a scale for each row of a head:
-// inputs and outputs more are the scales [pages, P, Hk]. New rows are divided by their largest magnitude / 127 and
-// rounded. With the attribute `prompt`, the last sequence is a part of a prompt, of any number of tokens, and all
+// com.sardonyx has the same operator with two additions. Caches may be int8 or float8 (e4m3), with a scale for each row
+// of a head: inputs and outputs more are the scales [pages, P, Hk]. New rows are divided by their largest magnitude /
+// 127 (448 for float8) and rounded. With the attribute `prompt`, the last sequence is a part of a prompt, of any number of tokens, and all
 // others have one token each: so answers go on while a prompt is computed, and each of the two kinds has its own form
 // of attention.
 #include "ops/attention.h"
@@ -89,7 +89,8 @@ Pages pages_of(OpContext& c, Value* query, bool scaled, bool prompt) {
   Pages p{c.in(kKeyCache), c.in(kValueCache), c.in(kCumulative), c.in(kPast), c.in(kTable), nullptr, prompt, {}, {}};
   for (const Value* v : {p.keys, p.values}) {
     c.require(v->rank() == 4, "a cache of rank {}, not [pages, rows, heads, head size]", v->rank());
-    if (v->dtype != (scaled ? DType::kInt8 : query->dtype))
+    const bool fits = scaled ? v->dtype == DType::kInt8 || v->dtype == DType::kFloat8E4M3FN : v->dtype == query->dtype;
+    if (!fits || v->dtype != p.keys->dtype)
       c.refuse("a cache of {} for queries of {}", name(v->dtype), name(query->dtype));
     for (std::size_t d = 0; d < 4; ++d)
       g.add_check(compare(Op::kEq, v->shape[d], p.keys->shape[d]), "the caches of keys and values differ in shape");
@@ -220,19 +221,21 @@ std::vector<Value*> append_rows(Graph& g, Value* slots, const Pages& pages, cons
                          {{x_cache->dtype, x_cache->shape}, {y_cache->dtype, y_cache->shape}});
 }
 
-/// A token's row of a head as int8 [1, N, Hk, D], and its scale, float32 [N, Hk].
+/// A token's row of a head as the cache stores it [1, N, Hk, D], and its scale, float32 [N, Hk].
 std::pair<Value*, Value*> quantized(Graph& g, const Pages& pages, std::int64_t heads, const Expr& size, Value* x) {
-  constexpr double kMost = 127, kLeast = 1e-30;  // zeros: any scale
+  const DType type = pages.keys->dtype;
+  const double most = type == DType::kInt8 ? 127 : 448;  // of float8_e4m3fn
+  constexpr double kLeast = 1e-30;                       // zeros: any scale
   Value* scales = tensor::generate(g, {pages.tokens, Expr(heads)}, [&](const Exprs& i) {
     const Expr d = loop_var(size);
     const Expr magnitude = unary(Op::kAbs, cast(tensor::at(x, {0, i[0], i[1], d}), DType::kFloat32));
     const Expr largest = reduce(ReduceKind::kMax, {d}, magnitude);
     return binary(Op::kMul, binary(Op::kMax, largest, constant_float(kLeast, DType::kFloat32)),
-                  constant_float(1 / kMost, DType::kFloat32));
+                  constant_float(1 / most, DType::kFloat32));
   });
   Value* rows = tensor::generate(g, {1, pages.tokens, Expr(heads), size}, [&](const Exprs& i) {
     const Expr value = cast(tensor::at(x, {0, i[1], i[2], i[3]}), DType::kFloat32);
-    return quantize(value, tensor::at(scales, {i[1], i[2]}), {}, DType::kInt8);
+    return quantize(value, tensor::at(scales, {i[1], i[2]}), {}, type);
   });
   return {rows, scales};
 }
@@ -346,7 +349,7 @@ void register_paged_attention(OpRegistry& r) {
        .lower = own_paged_attention,
        .dtypes = "floats",
        .notes =
-           "com.microsoft's; caches may be int8: inputs 14 and 15 and outputs 3 and 4 are then scales of each row of a "
+           "com.microsoft's; caches may be int8 or float8e4m3fn: inputs 14 and 15 and outputs 3 and 4 are then scales of each row of a "
            "head, float32 [pages, rows, heads]; prompt = 1: all sequences but the last one have one token each"});
 }
 

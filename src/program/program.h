@@ -198,7 +198,7 @@ struct AttentionStep {
   HeadRef pages;             ///< int64, over batch and (as row, with stride 1) page: where keys and values lie
   std::int64_t page_rows = 0;
   Expr k_page, v_page;              ///< elements of a page of k and of v; empty without pages
-  HeadRef k_scale, v_scale;         ///< float32, over batch, head, row: k and v are int8 in pages, times these
+  HeadRef k_scale, v_scale;         ///< float32, over batch, head, row: k, v are of 8 bits in pages, times these
   Expr k_scale_page, v_scale_page;  ///< elements of a page of them; empty without scales
   Expr batch, heads, queries, keys, head_dim, value_dim;
   std::int64_t group = 1;

@@ -314,8 +314,10 @@ class Validator {
     }
     require((a.k_scale.buffer == -1) == (a.v_scale.buffer == -1), "attention has scales of keys or values alone");
     const bool scaled = a.k_scale.buffer != -1;
-    for (const HeadRef* r : {&a.k, &a.v})
-      require(at(r->buffer).dtype == (scaled ? DType::kInt8 : DType::kFloat32), "attention's keys are of another type");
+    const DType stored = at(a.k.buffer).dtype;
+    require(scaled ? stored == DType::kInt8 || stored == DType::kFloat8E4M3FN : stored == DType::kFloat32,
+            "attention's keys are of another type");
+    require(at(a.v.buffer).dtype == stored, "attention's keys and values differ in type");
     if (scaled) {
       require(a.pages.buffer != -1, "attention has scales without pages");
       for (const HeadRef* r : {&a.k_scale, &a.v_scale}) {

@@ -51,6 +51,7 @@ class HostAttention : public PreparedStep {
     k_scale_ = optional(a.k_scale, d.scaled, d.k_scale);
     v_scale_ = optional(a.v_scale, d.scaled, d.v_scale);
     if (d.scaled) {
+      d.float8 = run.info(a.k.buffer).dtype == DType::kFloat8E4M3FN;
       d.k_scale_page = run.eval(a.k_scale_page);
       d.v_scale_page = run.eval(a.v_scale_page);
     }

@@ -403,7 +403,7 @@ bool page_tensor(Expr& l, const Exprs& vars, const Expr& row, Expr& distance, At
   return true;
 }
 
-// The scales of int8 keys and values, in pages of as many rows.
+// The scales of keys and values in 8 bits, in pages of as many rows.
 bool scales_in_pages(const AttentionOp& a, const Exprs& vars, const Expr& row, std::int64_t& group, AttentionMatch& m) {
   for (const auto& [scale, tensor, distance] :
        {std::tuple(a.k_scale, &m.k_scale, &m.k_scale_page), std::tuple(a.v_scale, &m.v_scale, &m.v_scale_page)}) {
@@ -450,8 +450,10 @@ std::optional<AttentionMatch> match_attention(const TileKernel& kernel, std::str
   bool floats = kernel.out->dtype == DType::kFloat32;
   if (a->has_bias)
     floats &= a->bias->op == Op::kLoad && (a->bias->dtype == DType::kFloat32 || a->bias->dtype == DType::kBool);
+  const DType stored = a->k_scale ? a->k->dtype : DType::kFloat32;
+  floats &= stored == DType::kFloat32 || stored == DType::kInt8 || stored == DType::kFloat8E4M3FN;
   for (const Expr& e : {a->q, a->k, a->v})
-    floats &= e->op == Op::kLoad && e->dtype == (a->k_scale && !same(e, a->q) ? DType::kInt8 : DType::kFloat32);
+    floats &= e->op == Op::kLoad && e->dtype == (same(e, a->q) ? DType::kFloat32 : stored);
   if (!floats) return refuse("the host's attention needs float32 tensors in memory");
   const Expr &b = a->vars[0], &h = a->vars[1], &s = a->vars[2], &t = a->vars[3], &d = a->vars[4], &e = a->vars[5];
   m.batch = b->args[0];

@@ -18,6 +18,7 @@ from .engine_steps import EngineSteps, notify, run_steps
 from .language_model import Generation
 from .lora import Adapters
 from .paged_decoder import PagedDecoder
+from .paged_graph import CACHE_TYPES
 from .paged_parallel import ParallelPagedDecoder
 from .paged_sampling import StepKind
 from .pages import PagePool
@@ -42,8 +43,8 @@ def _check(
         least = 0 if name in ("cache_memory", "max_waiting") else 1
         if not isinstance(value, int) or not least <= value <= most:
             raise InvalidArgumentError(f"{name} is {value!r}; it must be from {least} to {most}")
-    if cache_type not in ("", "int8"):
-        raise InvalidArgumentError(f"cache_type is {cache_type!r}; it must be 'int8' or empty")
+    if cache_type not in ("", *CACHE_TYPES):
+        raise InvalidArgumentError(f"cache_type is {cache_type!r}; it must be 'int8', 'fp8' or empty")
 
 
 class Engine(Texts, EngineSteps):
@@ -93,7 +94,8 @@ class Engine(Texts, EngineSteps):
             FOLDER} asks a smaller model with the same tokens, whose cache is part of cache_memory. "tokens" is how many are
             guessed at a time (4; at most 15). Requests with constraints, penalties or biases are not guessed.
         adapters: LoRA adapters by name, folders of Hugging Face's PEFT; each request may have one.
-        cache_type: "int8": keys and values in 8 bits, with a scale for each row of a head; empty: in the model's type.
+        cache_type: "int8", "fp8" (float8_e4m3fn): keys and values in 8 bits, with a scale for each row of a head; empty: in
+            the model's type.
 
         Raises errors.Error: UnsupportedError for other decoders, DeviceError if memory does not suffice.
         """

@@ -32,6 +32,8 @@ _SAME = (
     "rotary_interleaved",
     "qk_norm_epsilon",
 )
+#: Types of caches in 8 bits by their names as options.
+CACHE_TYPES = {"int8": "int8", "fp8": "float8_e4m3fn"}
 GIVEN_IDS = "sardonyx/given_ids"  #: of build() with slots: the ids that the host knows
 _WITHOUT_EFFECT = {"smooth_softmax": (-1, 0, 1), "causal": (1,), "qk_output": (0,), "sliding_window_cache": (0,)}
 
@@ -40,10 +42,11 @@ class PagedGraph:
     """A folder's decoder for the engine. Raises errors.Error if it cannot be run in this way."""
 
     def __init__(self, folder: GenaiFolder, rows: int, adapters: Adapters | None = None, cache_type: str = ""):
-        """rows: of a page, in tokens. cache_type: "int8": keys and values are stored in 8 bits, with a scale for each row of
-        a head; empty: in the model's own type."""
+        """rows: of a page, in tokens. cache_type: of CACHE_TYPES: keys and values are stored in 8 bits, with a scale for each
+        row of a head; empty: in the model's own type."""
         self._folder, self.rows, self._adapters = folder, rows, adapters
-        self.scaled = cache_type == "int8"
+        self._stored = numpy_dtype(CACHE_TYPES[cache_type]) if cache_type else None
+        self.scaled = self._stored is not None
         #: Names of the caches as inputs and outputs of a step: keys and values of each layer, then their scales.
         self.cache_inputs, self.cache_outputs = list(folder.past), list(folder.present)
         if self.scaled:
@@ -148,7 +151,7 @@ class PagedGraph:
     def cache_shapes(self, pages: int) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
         """Shape and type of each cache, in the order of cache_inputs."""
         sizes = list(zip(self.layout.heads, self.layout.head_sizes))
-        dtype = np.dtype(np.int8) if self.scaled else numpy_dtype(self.layout.dtype)
+        dtype = self._stored or numpy_dtype(self.layout.dtype)
         found: list[tuple[tuple[int, ...], np.dtype[Any]]] = [((pages, self.rows, h, d), dtype) for h, d in sizes]
         if self.scaled:
             found += [((pages, self.rows, h), np.dtype(np.float32)) for h, _ in sizes]
@@ -262,8 +265,8 @@ class PagedGraph:
             )
 
     def _cache_shape(self, value: onnx.ValueInfoProto, k: int) -> None:
-        if self.scaled:
-            value.type.tensor_type.elem_type = needed("onnx").TensorProto.INT8
+        if self._stored is not None:
+            value.type.tensor_type.elem_type = needed("onnx").helper.np_dtype_to_tensor_dtype(self._stored)
         dims = value.type.tensor_type.shape.dim
         dims[0].dim_param = "pages"
         dims[1].dim_value, dims[2].dim_value = self.rows, self.layout.heads[k]

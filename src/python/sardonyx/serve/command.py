@@ -48,7 +48,7 @@ def _add_engine_flags(p: argparse.ArgumentParser) -> None:
     )
     p.add_argument(
         "--cache-type",
-        choices=("int8",),
+        choices=("int8", "fp8"),
         default="",
         help="keys and values in 8 bits, with a scale for each row of a head (default: the model's type)",
     )
