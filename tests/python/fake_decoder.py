@@ -34,16 +34,31 @@ class FakeDecoder:
     both = False  #: whether a part of a prompt may be in a step with tokens of answers
     script = None  #: tokens of every answer, then the end token; None: the hash
 
-    def __init__(self, folder, *, rows, cache_memory, wanted_pages, **_):
+    def __init__(self, folder, *, rows, cache_memory, wanted_pages, host_memory=0, **_):
         self.folder, self.rows, self.device, self.page_bytes = folder, rows, "fake", 1024
         self.pages = 1 + (cache_memory // self.page_bytes if cache_memory else wanted_pages)
         self.memory = np.full((self.pages, rows), -1, np.int64)
+        self.host_places = host_memory // self.page_bytes
+        self.kept = np.full((self.host_places, rows), -2, np.int64)
+        self.copies = self
+        self.later = []  # computes the steps whose results have not been read
         self.steps = []  #: of each: (tokens of the piece, ...)
         self.last = {}  #: by slot: the token that was chosen last
         self.most_flying = self.flying = 0  #: steps whose results have not been read
 
     def program(self, kind, single):
         return None
+
+    def take(self, pages, places):
+        """After the steps that have been started, as on a GPU's stream."""
+        for compute in self.later:
+            compute()
+        self.kept[places] = self.memory[pages]
+
+    def give(self, places, pages):
+        for compute in self.later:
+            compute()
+        self.memory[pages] = self.kept[places]
 
     def warm_up(self, kind, sequences, tokens, beside):
         return 0
@@ -61,11 +76,16 @@ class FakeDecoder:
         self.flying += 1
         self.most_flying = max(self.flying, self.most_flying)
         order = self.started = getattr(self, "started", 0) + 1
+        found = []
+        compute = lambda: found or found.append(self.run(given, kind))
+        self.later.append(compute)
 
         def wait():
             assert order == self.started - self.flying + 1, "steps are read in another order than they were started"
             self.flying -= 1
-            return self.run(given, kind)
+            compute()
+            self.later.remove(compute)
+            return found[0]
 
         return wait
 

@@ -52,10 +52,12 @@ def set_mode(engine, mode):
     engine._decoder.immediate, engine._decoder.ahead = mode == "immediate", mode == "ahead"
 
 
+@pytest.mark.parametrize("swapped", [0, 7, 1000])
 @pytest.mark.parametrize("mode", ["immediate", "later", "ahead"])
-def test_mixed_requests_share_few_pages(fake, mode):
-    """Prompts that begin alike, three clients, three priorities, and memory for a fraction of them at a time."""
-    engine, rng = fake(), random.Random(1)
+def test_mixed_requests_share_few_pages(fake, mode, swapped):
+    """Prompts that begin alike, three clients, three priorities, and memory for a fraction of them at a time. swapped: pages in
+    host memory for those that are preempted."""
+    engine, rng = fake(swap_memory=swapped << 10), random.Random(1)
     set_mode(engine, mode)
     prompts = texts(2, 30, 150)
     prompts += [p[: rng.randrange(1, 150)] + texts(3, 1, 20)[0] for p in prompts]
@@ -68,6 +70,7 @@ def test_mixed_requests_share_few_pages(fake, mode):
         assert r.answer == fake_decoder.continuation(prompt, r.search.max_new_tokens) and r.finished == "length"
     s = engine.statistics()
     assert s.preemptions > 0 and s.kept_tokens > 0 and s.used_pages == 0 and s.ended == {"length": 60}
+    assert s.host_pages == swapped and s.used_host_pages == 0 and (s.restored_tokens > 0) == (swapped > 0)
     assert all(sum(step) <= 32 for step in engine._decoder.steps)
     assert engine._decoder.most_flying > 1 or mode != "ahead"
 
@@ -504,3 +507,51 @@ def test_prepared_graphs_on_a_simulated_card(tmp_path):
         assert [p.memory_in_use() for p in programs] == memory
     wanted = one_by_one(folder, prompts, 12)
     assert [r.answer for r in requests] == [w for w in wanted for _ in range(2)]
+
+
+def test_preempted_pages_in_host_memory(tmp_path, fake):
+    """A request that gives way computes nothing twice; one that is cancelled meanwhile frees its places."""
+    engine = fake(pages=9, swap_memory=8 << 10, share_prefixes=False, delay=0.002)
+    low = engine.submit([5] * 40, max_new_tokens=20)
+    events = iter(low)
+    next(events)
+    urgent = engine.submit([7] * 40, max_new_tokens=8, priority=1)
+    assert urgent.wait(WAIT) and low.wait(WAIT) and low.preempted == 1
+    assert low.answer == fake_decoder.continuation([5] * 40, 20)
+    s = engine.statistics()
+    assert s.restored_tokens >= 40 and s.prompt_tokens == 80
+    waits = engine.submit([5] * 40, max_new_tokens=20)
+    next(iter(waits))
+    urgent = engine.submit([7] * 40, max_new_tokens=20, priority=1)
+    next(iter(urgent))
+    assert engine.statistics().used_host_pages > 0
+    engine.cancel(waits)
+    assert waits.wait(WAIT) and urgent.wait(WAIT)
+    assert engine.statistics().used_host_pages == 0
+
+
+@pytest.mark.parametrize("device, cache_type", [("host", ""), ("host", "fp8"), ("sim:gfx942", "int8")])
+def test_pages_move_to_host_memory_and_back(tmp_path, device, cache_type):
+    """Tokens are those of a cache that is large enough; keys and values of restored tokens are not computed again."""
+    small = device != "host"
+    folder = llm_models.write(tmp_path / "m", llm_models.Decoder(layers=1, head_size=32, positions=128))
+    prompts, count = ([[5] * 30, list(range(30))], 8) if small else ([[5] * 20, list(range(20)), [9] * 17], 60)
+    options = {
+        "device": device,
+        "page_tokens": 16,
+        "max_sequences": 4,
+        "share_prefixes": False,
+        "cache_type": cache_type,
+    }
+    with Engine(folder, cache_memory=1 << 20, **options) as engine:
+        wanted = [a.tokens for a in engine.generate_batch(prompts, max_new_tokens=count, ignore_eos=True)]
+        page = engine.statistics().cache_bytes // (engine.statistics().pages + 1)
+    # All begin with two pages, and need more than there are as they grow.
+    with Engine(folder, cache_memory=(6 if small else 8) * page, swap_memory=16 * page, **options) as engine:
+        requests = [engine.submit(p, max_new_tokens=count, ignore_eos=True) for p in prompts]
+        assert all(r.wait(WAIT) for r in requests)
+        s = engine.statistics()
+    assert [r.answer for r in requests] == wanted
+    assert s.preemptions > 0 and s.restored_tokens > 0 and s.used_host_pages == 0
+    if not small:
+        assert s.prompt_tokens == sum(map(len, prompts))

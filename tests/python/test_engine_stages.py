@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def two(folder):
-    with Engine(folder, devices=["host", "host"], pipeline_parallel_size=2, **SMALL) as e:
+    with Engine(folder, devices=["host", "host"], pipeline_parallel_size=2, swap_memory=1 << 20, **SMALL) as e:
         yield e
 
 
@@ -77,6 +77,9 @@ def test_stages_of_several_devices(folder):
         found = [a.tokens for a in e.generate_batch(PROMPTS, max_new_tokens=30, ignore_eos=True)]
         statistics = e.statistics()
     assert found == one_by_one(folder, 30)
+    with Engine(folder, devices=["host"] * 4, pipeline_parallel_size=2, swap_memory=80 << 10, **memory) as e:
+        assert [a.tokens for a in e.generate_batch(PROMPTS, max_new_tokens=30, ignore_eos=True)] == found
+        assert e.statistics().restored_tokens > 0 and e.statistics().used_host_pages == 0
     assert statistics.preemptions > 0 and statistics.cache_bytes <= 80 << 10
 
 

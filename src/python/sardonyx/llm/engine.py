@@ -15,6 +15,7 @@ from .decoder import checked_prompt
 from .engine_request import EndEvent, Event, Request, Wakes, request_options
 from .engine_results import EngineStatistics, generation
 from .engine_steps import EngineSteps, notify, run_steps
+from .host_pages import HostPages
 from .language_model import Generation
 from .lora import Adapters
 from .paged_decoder import PagedDecoder
@@ -30,7 +31,13 @@ from .texts import Prompt, Texts
 
 
 def _check(
-    page_tokens: int, max_sequences: int, max_waiting: int, step_tokens: int, cache_memory: int, cache_type: str
+    page_tokens: int,
+    max_sequences: int,
+    max_waiting: int,
+    step_tokens: int,
+    cache_memory: int,
+    swap_memory: int,
+    cache_type: str,
 ) -> None:
     """Raises InvalidArgumentError."""
     for name, value, most in (
@@ -39,8 +46,9 @@ def _check(
         ("max_waiting", max_waiting, 1 << 31),
         ("step_tokens", step_tokens, 1 << 20),
         ("cache_memory", cache_memory, 1 << 62),
+        ("swap_memory", swap_memory, 1 << 62),
     ):
-        least = 0 if name in ("cache_memory", "max_waiting") else 1
+        least = 0 if name in ("cache_memory", "swap_memory", "max_waiting") else 1
         if not isinstance(value, int) or not least <= value <= most:
             raise InvalidArgumentError(f"{name} is {value!r}; it must be from {least} to {most}")
     if cache_type not in ("", *CACHE_TYPES):
@@ -64,6 +72,7 @@ class Engine(Texts, EngineSteps):
         device_memory_limit: int = 0,
         progress: Callable[[Any], object] | None = None,
         cache_memory: int = 0,
+        swap_memory: int = 0,
         page_tokens: int = 64,
         max_sequences: int = 64,
         max_waiting: int = 1024,
@@ -83,6 +92,8 @@ class Engine(Texts, EngineSteps):
 
         cache_memory: bytes of the KV cache, which never grows; 0: enough for max_sequences sequences of the model's maximum
             length, but at most half of the device's memory, or of the host's free memory.
+        swap_memory: bytes of host memory to which the pages of preempted requests are copied, and from which they are copied
+            back when the request runs again. If they do not fit, and with 0, they are computed again.
         page_tokens: tokens of a page, the unit of the cache that sequences allocate and share.
         max_sequences: requests that run concurrently.
         max_waiting: queued requests; if there are more, submit() raises OverloadedError.
@@ -100,7 +111,7 @@ class Engine(Texts, EngineSteps):
         Raises errors.Error: UnsupportedError for other decoders, DeviceError if memory does not suffice.
         """
         super().__init__(folder)
-        _check(page_tokens, max_sequences, max_waiting, step_tokens, cache_memory, cache_type)
+        _check(page_tokens, max_sequences, max_waiting, step_tokens, cache_memory, swap_memory, cache_type)
         compiling: dict[str, Any] = {
             "rows": page_tokens,
             "cache_type": cache_type,
@@ -124,7 +135,7 @@ class Engine(Texts, EngineSteps):
             raise UnsupportedError("adapters and draft models run on one device only")
         self._speculator: Speculator | None = None
         wanted = max_sequences * -(-self._folder.context // page_tokens)
-        self._load_decoders(cache_memory, wanted, speculation_options(speculation), compiling)
+        self._load_decoders((cache_memory, swap_memory), wanted, speculation_options(speculation), compiling)
         self._pool = PagePool(self._decoder.pages, page_tokens, share=share_prefixes)
         self._scheduler = Scheduler(
             self._pool,
@@ -132,6 +143,7 @@ class Engine(Texts, EngineSteps):
             tokens=max(step_tokens, max_sequences),
             guesses=self._speculator.most if self._speculator else None,
             stages=1 if self._speculator else self._decoder.stages,
+            host=HostPages(self._decoder.copies, self._decoder.host_places, page_tokens) if swap_memory else None,
         )
         self._max_waiting = max_waiting
         self._wake = threading.Condition()
@@ -148,8 +160,11 @@ class Engine(Texts, EngineSteps):
         self._thread = threading.Thread(target=run_steps, args=(own, wake), name="sardonyx engine", daemon=True)
         self._thread.start()
 
-    def _load_decoders(self, memory: int, wanted: int, guessing: dict[str, Any], compiling: dict[str, Any]) -> None:
-        """The decoder, with a cache of this memory or so many pages, and what guesses its tokens."""
+    def _load_decoders(
+        self, memory: tuple[int, int], wanted: int, guessing: dict[str, Any], compiling: dict[str, Any]
+    ) -> None:
+        """The decoder, with a cache of this memory (of the device, of the host) or so many pages, and what guesses its
+        tokens."""
         beside = 0
         if "draft" in guessing:
             graph = draft_graph(guessing["draft"], self._folder, compiling["rows"], compiling["cache_type"])
@@ -161,7 +176,8 @@ class Engine(Texts, EngineSteps):
                 self._devices,
                 transport=self._transport,
                 stages=self._stages,
-                cache_memory=memory,
+                cache_memory=memory[0],
+                host_memory=memory[1],
                 wanted_pages=wanted,
                 **own,
             )
@@ -171,7 +187,8 @@ class Engine(Texts, EngineSteps):
         self._decoder = PagedDecoder(
             self._folder,
             adapters=self._adapters,
-            cache_memory=memory,
+            cache_memory=memory[0],
+            host_memory=memory[1],
             wanted_pages=wanted,
             beside=beside,
             **compiling,
@@ -316,6 +333,9 @@ class Engine(Texts, EngineSteps):
                 kept_tokens=s.found,
                 new_tokens=self._new_tokens,
                 preemptions=s.preemptions,
+                host_pages=s.host.places if s.host else 0,
+                used_host_pages=s.host.used if s.host else 0,
+                restored_tokens=s.host.restored if s.host else 0,
                 guessed_tokens=self._guessed,
                 right_guesses=self._right,
                 ended=dict(self._ended),

@@ -24,6 +24,9 @@ class EngineStatistics:
     kept_tokens: int  #: of prompts, found in the cache
     new_tokens: int
     preemptions: int
+    host_pages: int  #: of preempted requests that host memory has room for
+    used_host_pages: int
+    restored_tokens: int  #: that were copied back from host memory instead of being computed again
     guessed_tokens: int  #: by speculation
     right_guesses: int  #: of them, which are tokens of answers
     ended: dict[str, int]  #: requests by Request.finished

@@ -14,6 +14,7 @@ from ..errors import DeviceError
 from ..model import Model
 from .decoder import _free_host_memory
 from .genai_folder import GenaiFolder
+from .host_pages import HostCopies
 from .lora import Adapters
 from .paged_graph import PagedGraph
 from .paged_sampling import Chosen, StepKind
@@ -37,6 +38,7 @@ class PagedDecoder:
         rows: int,
         cache_memory: int,
         wanted_pages: int,
+        host_memory: int = 0,
         beside: int = 0,
         adapters: Adapters | None = None,
         cache_type: str = "",
@@ -53,7 +55,7 @@ class PagedDecoder:
         """slots: sequences that run concurrently; with it, steps on a GPU may be started before the results of earlier ones
         have been read (`ahead`). rows: tokens of a page; cache_memory: bytes of the cache; 0: enough for wanted_pages, but at most half of the
         device's memory, or of the host's free memory. beside: bytes of another cache, which has as many pages, for each
-        page; they are part of cache_memory. pages: if not 0, as many as this, whatever the memory. communicator: for a part
+        page; they are part of cache_memory. host_memory: bytes for preempted requests' pages. pages: if not 0, as many as this, whatever the memory. communicator: for a part
         of a model (see shard_graph.py)."""
         self.folder, self.graph = folder, PagedGraph(folder, rows, adapters, cache_type)
         self.ahead = slots > 0 and device.partition(":")[0] != "host"
@@ -79,7 +81,10 @@ class PagedDecoder:
             )
         self.inputs = StepInputs(folder, self.graph.step, rows, slots)
         self.tensors = DeviceTensors(self.graph, self._new_caches(), slots, self.device)
+        self.host_places = host_memory // self.graph.page_bytes()
         self.runs = StepRuns(self.programs, self.inputs, self.tensors, self.device)
+
+        self.copies = HostCopies(self.tensors.caches, self.host_places, self.device, self.runs.stream)
 
     def program(self, kind: StepKind, single: bool) -> Model:
         """The program of a step, compiled on first use. single: see PagedGraph.build()."""

@@ -10,6 +10,7 @@ started again, with empty caches, and steps raise CachesLostError: the engine co
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -47,11 +48,12 @@ class ParallelPagedDecoder(RankGroup):
         rows: int,
         cache_memory: int,
         wanted_pages: int,
+        host_memory: int = 0,
         cache_type: str,
         threads: int,
         **options: Any,
     ):
-        """The arguments are those of PagedDecoder; cache_memory is that of all devices together. stages: into which the layers
+        """The arguments are those of PagedDecoder; cache_memory and host_memory are those of all devices together. stages: into which the layers
         are divided, each with as many successive devices."""
         self.folder = folder
         whole = PagedGraph(folder, rows, cache_type=cache_type)  # reports what can't be run at once
@@ -63,6 +65,7 @@ class ParallelPagedDecoder(RankGroup):
         if not cache_memory and devices[0] == "host":
             cache_memory = min((1 + wanted_pages) * whole.page_bytes(), _free_host_memory() // 2)
         own = {"rows": rows, "cache_memory": cache_memory // len(devices), "wanted_pages": wanted_pages}
+        own["host_memory"] = host_memory // len(devices)
         setup = rank_setup(devices, transport, threads, {**options, **own, "cache_type": cache_type}, stages)
         self._idle = threading.Condition()  # commands are sent with it
         self._flying = 0  # steps whose answers have not been read
@@ -70,8 +73,10 @@ class ParallelPagedDecoder(RankGroup):
         self._prepared: set[tuple[StepKind, bool]] = set()
         super().__init__(folder, devices, {**setup, "engine": True})
         about = self._ask("about", equal=False)
-        self.pages = min(pages for pages, _ in about)
-        self.page_bytes = sum(each for _, each in about)
+        self.pages = min(pages for pages, *_ in about)
+        self.page_bytes = sum(each for _, each, _ in about)
+        self.host_places = min(places for *_, places in about)
+        self.copies = _RankCopies(self)
         self._inputs = StepInputs(folder, whole.step, rows, 0)
 
     def joins(self, part: Piece, answers: Sequence[Piece]) -> bool:
@@ -117,6 +122,11 @@ class ParallelPagedDecoder(RankGroup):
 
         return wait
 
+    def copy_pages(self, what: str, first: Sequence[int], then: Sequence[int]) -> None:
+        """See HostCopies; `what` is the name of its function. In the order of the steps, and without an answer."""
+        with self._idle:
+            self._tell(what, list(first), list(then))
+
     def _again(self) -> None:
         """Starts the processes again: after an error, their group can't be used any more."""
         with self._idle:
@@ -126,3 +136,16 @@ class ParallelPagedDecoder(RankGroup):
             self._prepared.clear()
             self._start()
             self._idle.notify_all()
+
+
+class _RankCopies:
+    """The pages' parts of all devices together."""
+
+    def __init__(self, decoder: ParallelPagedDecoder):
+        self._decoder = weakref.proxy(decoder)
+
+    def take(self, pages: Sequence[int], places: Sequence[int]) -> None:
+        self._decoder.copy_pages("take", pages, places)
+
+    def give(self, places: Sequence[int], pages: Sequence[int]) -> None:
+        self._decoder.copy_pages("give", places, pages)

@@ -21,6 +21,8 @@ from .paged_sampling import StepKind
 from .stage_graph import write_part
 from .stage_link import StageReceiver, StageSender
 
+SILENT = object()  #: of commands without an answer
+
 
 class _Part:
     """One device's part of a model, and the communicator through which it computes with the others of its stage."""
@@ -32,8 +34,9 @@ class _Part:
         # Check that the model can be divided, and that the parts fit on the disk, before any process waits for others.
         part = write_part(whole, setup["part"], stage, stages, self.rank, size)
         options = setup["options"]
-        if stages > 1 and options["cache_memory"]:
-            options = {**options, "cache_memory": options["cache_memory"] * stages * part.layers // whole.layers}
+        if stages > 1:
+            parts = {n: options[n] * stages * part.layers // whole.layers for n in ("cache_memory", "host_memory")}
+            options = {**options, **parts}
         self.communicator = None
         if size > 1:
             group = f"{setup['group']}{stage}"
@@ -86,11 +89,14 @@ class _EngineRank(_Part):
 
     def do(self, name: str, *arguments: Any) -> Any:
         if name == "about":
-            return self.decoder.pages, self.decoder.page_bytes
+            return self.decoder.pages, self.decoder.page_bytes, self.decoder.host_places
         try:
             if name == "prepare":
                 self.decoder.program(*arguments)
                 return None
+            if name in ("take", "give"):
+                getattr(self.decoder.copies, name)(*arguments)
+                return SILENT
             if name == "warm_up":
                 kind, sequences, tokens = arguments
                 return self.decoder.warm_up(kind, sequences, tokens, lambda _: 0)
@@ -129,7 +135,10 @@ def main(descriptor: int) -> int:
                 rank = (_EngineRank if message.get("engine") else _Rank)(message)
                 answer: Any = (0, None)
             else:
-                answer = (0, rank.do(*message))
+                result = rank.do(*message)
+                if result is SILENT:
+                    continue
+                answer = (0, result)
         except Error as error:
             answer = (error.code, str(error))
         except MemoryError:

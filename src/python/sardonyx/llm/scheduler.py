@@ -3,7 +3,8 @@
 Every running request gets its next token in each step; the rest of the step's tokens are prompt tokens (chunked prefill).
 Higher priorities go first. Among requests of equal priority, the client that has been served the fewest tokens is next (the
 virtual token counter of Sheng et al. 2024, arXiv:2401.00588, without weights), then the one that has waited longest. When pages
-run out, the request that comes last in this order is preempted: it loses its pages and is computed again later.
+run out, the request that comes last in this order is preempted: it loses its pages, which are copied to host memory
+(host_pages.py) or computed again later.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from .engine_request import Request
+from .host_pages import HostPages
 from .pages import PagePool
 
 _MULTIPLE = 64
@@ -67,10 +69,12 @@ class Scheduler:
         tokens: int,
         guesses: Callable[[Request], int] | None = None,
         stages: int = 1,
+        host: HostPages | None = None,
     ):
         """most: running requests; tokens: of a step; guesses: how many tokens of a request can be guessed. stages: if more
-        than 1, so many steps are in flight, each of requests of its own."""
+        than 1, so many steps are in flight, each of requests of its own. host: where preempted requests' pages are kept."""
         self.pool, self.most, self.tokens, self._guesses, self._stages = pool, most, tokens, guesses, stages
+        self.host = host
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.preemptions = 0
@@ -92,6 +96,8 @@ class Scheduler:
     def remove(self, request: Request) -> None:
         """Its pages are free at once: what a step in flight writes to them comes before what later steps write."""
         self._release(request)
+        if self.host:
+            self.host.drop(request)
         for group in (self.waiting, self.running):
             if request in group:
                 group.remove(request)
@@ -121,8 +127,10 @@ class Scheduler:
     def start_again(self) -> None:
         """The contents of all pages are lost: what runs is computed again."""
         for r in list(self.running):
-            self._preempt(r)
+            self._preempt(r, lost=True)
         self.pool.forget()
+        if self.host:
+            self.host.forget()
 
     def plan(self) -> list[Piece]:
         """The pieces of the next step; every request's pages suffice for its piece."""
@@ -238,9 +246,13 @@ class Scheduler:
             return False
         r.pages, r.key, r.published = pages, key, len(pages)
         r.computed = r.drafted = len(pages) * self.pool.rows
+        if self.host and self.host.tokens(r):
+            while len(r.pages) < self._needed(self.host.tokens(r)):
+                r.pages.append(self.pool.take())
+            r.computed = self.host.restore(r, r.pages, r.published)
         if not r.preempted:
             r.kept = r.computed
-        self.found += r.computed
+        self.found += r.published * self.pool.rows
         self._admitted += 1
         r.admitted, r.slot = self._admitted, self._slots.pop()
         self.waiting.remove(r)
@@ -271,7 +283,10 @@ class Scheduler:
             lower.remove(last)
             self._preempt(last)
 
-    def _preempt(self, r: Request) -> None:
+    def _preempt(self, r: Request, lost: bool = False) -> None:
+        """lost: its pages have no contents any more."""
+        if self.host and not lost:
+            self.host.keep(r)
         self._release(r)
         r.preempted += 1
         self.preemptions += 1

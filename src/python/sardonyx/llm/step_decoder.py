@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from .host_pages import Copies
 from .paged_sampling import Chosen, StepKind
 from .scheduler import Piece
 
@@ -31,6 +32,16 @@ class StepDecoder(Protocol):
     @property
     def stages(self) -> int:
         """How many steps of different requests are computed at a time."""
+        ...
+
+    @property
+    def copies(self) -> Copies:
+        """Copies pages to the host and back."""
+        ...
+
+    @property
+    def host_places(self) -> int:
+        """How many pages fit the host memory for them."""
         ...
 
     def joins(self, part: Piece, answers: Sequence[Piece]) -> bool:

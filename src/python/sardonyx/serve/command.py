@@ -47,6 +47,13 @@ def _add_engine_flags(p: argparse.ArgumentParser) -> None:
         help="memory of a language model's KV cache (default: enough for --max-sequences sequences, but at most half of the device's memory)",
     )
     p.add_argument(
+        "--swap-memory",
+        type=int,
+        default=0,
+        metavar="MIB",
+        help="host memory to which the cache's pages of preempted requests are copied (default: 0, they are computed again)",
+    )
+    p.add_argument(
         "--cache-type",
         choices=("int8", "fp8"),
         default="",
@@ -254,6 +261,7 @@ def _serve(a: argparse.Namespace) -> None:
             transport=a.transport,
             pipeline_parallel_size=a.pipeline_parallel_size,
             cache_memory=a.cache_memory << 20,
+            swap_memory=a.swap_memory << 20,
             cache_type=a.cache_type,
             page_tokens=a.page_tokens,
             max_sequences=a.max_sequences,

@@ -34,6 +34,7 @@ class _Engines:
             "new_tokens": ("sardonyx_new_tokens", "Generated tokens"),
             "guessed_tokens": ("sardonyx_guessed_tokens", "Tokens that speculation has guessed"),
             "right_guesses": ("sardonyx_right_guesses", "Guessed tokens that were right"),
+            "restored_tokens": ("sardonyx_restored_tokens", "Tokens that were copied back from host memory"),
             "preemptions": ("sardonyx_preemptions", "Times that a request lost its pages"),
         }
         found = {name: e.statistics() for name, e in self._engines.items()}
