@@ -18,7 +18,7 @@ import tempfile
 from typing import Any
 
 import numpy as np
-import quantized_products
+import quantized_gemm
 import sardonyx
 import torch
 from onnx import TensorProto, helper, save_model
@@ -92,15 +92,15 @@ def row(shape: list[int], mask: str, device: str) -> bool:
         right = error < TOLERANCE
         times = ""
         if device != "host":
-            quantized_products.DEVICE = device
-            chain = quantized_products.bound(compiled(folder, device, shape, mask, CHAIN), feed)
+            quantized_gemm.DEVICE = device
+            chain = quantized_gemm.bound(compiled(folder, device, shape, mask, CHAIN), feed)
 
             def theirs() -> None:
                 y, k, v = operands
                 for _ in range(CHAIN):
                     y = scaled_dot_product_attention(y, k, v, attn_mask=bias, is_causal=causal)
 
-            turns = quantized_products.Turns({"ours": chain, "torch": quantized_products.in_graph(theirs)}, 10)
+            turns = quantized_gemm.Turns({"ours": chain, "torch": quantized_gemm.in_graph(theirs)}, 10)
             ours, other = (turns.median(n) / CHAIN for n in ("ours", "torch"))
             times = f"{ours:8.1f} us, PyTorch {other:8.1f} us, ratio {ours / other:.2f}, "
     print(f"{'x'.join(map(str, shape)):16} {mask:8} {times}error {error:.1e}{'' if right else ' WRONG'}", flush=True)

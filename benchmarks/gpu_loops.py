@@ -179,7 +179,7 @@ def reduction(shape: list[int], *dims: int) -> Loop:
     return Loop(shape, nodes, [], lambda x, w: x.mean(dims))
 
 
-def normed_product(rows: list[int], length: int, columns: int) -> Loop:
+def normed_gemm(rows: list[int], length: int, columns: int) -> Loop:
     nodes = [
         node("LayerNormalization", "x w0 w1", "n", axis=-1),
         node("MatMul", "n w2", "p"),
@@ -246,11 +246,11 @@ CASES: dict[str, tuple[Any, ...]] = {
     "mean over 1 and 2 of 64x14x14x768": (reduction, [64, 14, 14, 768], 1, 2),
     "mean over 0 and 2 of 8x256x3136": (reduction, [8, 256, 3136], 0, 2),
     "mean over all of 8x256x3136": (reduction, [8, 256, 3136], 0, 1, 2),
-    "norm, product, gelu: 2048x768x3072": (normed_product, [2048], 768, 3072),
-    "norm, product, gelu: 2056x768x3072": (normed_product, [2056], 768, 3072),
-    "norm, product, gelu: 8x257x768x3072": (normed_product, [8, 257], 768, 3072),
-    "norm, product, gelu: 1576x768x3072": (normed_product, [1576], 768, 3072),
-    "norm, product, gelu: 1000x1024x4096": (normed_product, [1000], 1024, 4096),
+    "norm, product, gelu: 2048x768x3072": (normed_gemm, [2048], 768, 3072),
+    "norm, product, gelu: 2056x768x3072": (normed_gemm, [2056], 768, 3072),
+    "norm, product, gelu: 8x257x768x3072": (normed_gemm, [8, 257], 768, 3072),
+    "norm, product, gelu: 1576x768x3072": (normed_gemm, [1576], 768, 3072),
+    "norm, product, gelu: 1000x1024x4096": (normed_gemm, [1000], 1024, 4096),
 }
 
 
@@ -313,10 +313,10 @@ def measure(name: str, device: str, turns: int, speed: dict[str, float]) -> dict
     operations = 0.0
     if make in (conv, line_conv, token_conv):
         operations = 2.0 * got.numel() * math.prod(loop.weights[0][1:])
-    elif make is normed_product:
+    elif make is normed_gemm:
         operations = 2.0 * math.prod(loop.shape[:-1]) * math.prod(loop.weights[2])
     bound = max(moved / speed["bytes_per_second"], FLOOR)
-    dense = make is normed_product or (make is conv and loop.weights[0][1] >= 8)
+    dense = make is normed_gemm or (make is conv and loop.weights[0][1] >= 8)
     if dense:
         bound = max(bound, operations / speed["operations_per_second"])
     seconds = {n: t["median"] / REPEATS for n, t in timed.items()}

@@ -20,8 +20,8 @@ class Bound:
         self.spec, self.weights, self.bandwidth, self.peak = spec, weights, bandwidth, peak
         h, d = spec["hidden"], spec["head_size"]
         columns = (2 * spec["heads"] + 2 * spec["kv_heads"]) * d + 3 * spec["intermediate"]
-        self.token_products = 2 * h * columns * spec["layers"]
-        self.result_products = 2 * h * spec["vocabulary"]
+        self.token_gemms = 2 * h * columns * spec["layers"]
+        self.result_gemms = 2 * h * spec["vocabulary"]
         self.row = 2 * 2 * spec["kv_heads"] * d * spec["layers"]  # bytes of a token's keys and values, float16
         self.score = 4 * spec["heads"] * d * spec["layers"]
 
@@ -30,7 +30,7 @@ class Bound:
         rows = work = 0.0
         for past, new, results in pieces:
             rows += past + 2 * new  # read and written
-            work += new * self.token_products + results * self.result_products
+            work += new * self.token_gemms + results * self.result_gemms
             work += new * (past + (new + 1) / 2) * self.score
         return max((self.weights + rows * self.row) / self.bandwidth, work / self.peak)
 

@@ -46,7 +46,7 @@ def compared(case: Case, model: Any, data: list[dict[str, Any]], reference: list
     return same / len(data), (above / below) ** 0.5
 
 
-def with_onnxruntime(case: Case, data: list[dict[str, Any]], folder: str, only_products: bool) -> bytes:
+def with_onnxruntime(case: Case, data: list[dict[str, Any]], folder: str, gemms_only: bool) -> bytes:
     """int8 by quantize_static: both operands int8, QDQ."""
     from onnxruntime import quantization
 
@@ -60,8 +60,8 @@ def with_onnxruntime(case: Case, data: list[dict[str, Any]], folder: str, only_p
     path = f"{folder}/{case.name}.onnx"
     quantization.quantize_static(
         str(case.file), path, Reader(), activation_type=quantization.QuantType.QInt8,
-        weight_type=quantization.QuantType.QInt8, per_channel=only_products,
-        op_types_to_quantize=["Conv", "MatMul", "Gemm"] if only_products else None,
+        weight_type=quantization.QuantType.QInt8, per_channel=gemms_only,
+        op_types_to_quantize=["Conv", "MatMul", "Gemm"] if gemms_only else None,
     )  # fmt: skip
     return pathlib.Path(path).read_bytes()
 

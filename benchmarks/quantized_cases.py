@@ -1,4 +1,4 @@
-"""Models with 8-bit products, as files without their weights, for quantized_products.py. Needs onnx; the machine that
+"""Models with 8-bit products, as files without their weights, for quantized_gemm.py. Needs onnx; the machine that
 measures does not.
 
     python benchmarks/quantized_cases.py cases DIR
@@ -6,7 +6,7 @@ measures does not.
     python benchmarks/quantized_cases.py llama DIR [--layers 8]
 
 `cases` writes single products and convolutions. `model` writes a whole model, which `sardonyx quantize` has made or which is
-in float32, with its large weights replaced by references to a file that quantized_products.py fills with random values. `llama` writes a prompt of 2048 tokens
+in float32, with its large weights replaced by references to a file that quantized_gemm.py fills with random values. `llama` writes a prompt of 2048 tokens
 through the layers of a Llama of 1 B parameters, in float32 and in float8.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
-from quantized_products import REPEATS
+from quantized_gemm import REPEATS
 from quantized_specs import CHAINS, CONVOLUTIONS, PAIRS, PRODUCTS, Spec
 
 TYPES = {

@@ -1,4 +1,4 @@
-"""The products and convolutions of quantized_products.py and quantized_cases.py."""
+"""The products and convolutions of quantized_gemm.py and quantized_cases.py."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ constexpr std::string_view kMakeATable =
 bool in_8_bits(const ModelOptions& o) { return o.precision == "int8" || o.precision == "fp8"; }
 
 // The type in which GEMMs and convolutions multiply on a target ("host", "gfx942").
-DType product_type(const ModelOptions& o, const std::string& target) {
+DType operand_type(const ModelOptions& o, const std::string& target) {
   if (o.precision == "int8") return DType::kInt8;
   std::vector<std::string_view> able;
   for (const Chip& c : all_chips())
@@ -57,7 +57,7 @@ QuantizationReport quantize(ModelSource& source, const ModelOptions& o, const st
   if (const auto ranges = half_ranges(o))
     return source.nodes() ? out_of_half(*source.nodes(), *ranges) : QuantizationReport();
   if (!in_8_bits(o)) return {};
-  return source.quantize(read_calibration(o.calibration_table), product_type(o, target));
+  return source.quantize(read_calibration(o.calibration_table), operand_type(o, target));
 }
 
 void check_options(const ModelOptions& o) {
@@ -77,7 +77,7 @@ void check_options(const ModelOptions& options, const std::string& target) {
   check_options(options);
   half_ranges(options);
   if (!in_8_bits(options)) return;
-  product_type(options, target);
+  operand_type(options, target);
   read_calibration(options.calibration_table);
 }
 

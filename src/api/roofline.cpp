@@ -38,7 +38,7 @@ double peak_for(const Chip& c, DType type) {
 }
 
 // The type of the operands that a step multiplies.
-DType product_type(const Program& p, const ProgramStep& s) {
+DType operand_type(const Program& p, const ProgramStep& s) {
   if (const auto* c = std::get_if<ChoiceStep>(&s.op)) return c->type;
   DType type = DType::kFloat32;
   for (const int b : s.writes)
@@ -68,7 +68,7 @@ Launched launched(const ChoiceStep& s, const SymbolValues& symbols, int units) {
   }
   if (const std::vector<GpuTiling>& tiling = c.candidates[chosen].tiling; !tiling.empty()) {
     l.workgroups =
-        static_cast<std::int64_t>(launched_workgroups(tiling[0], z.batches, z.m, z.n, units) / tiling[0].shares);
+        static_cast<std::int64_t>(launched_workgroups(tiling[0], z.batches, z.m, z.n, units) / tiling[0].splits);
     l.cost = std::max(0.0, tiling_cost(tiling[0], z.batches, z.m, z.n, z.k, units));
   }
   return l;
@@ -106,7 +106,7 @@ std::vector<LaunchEstimate> estimate(const Program& p, const std::vector<KernelR
     e.bytes = t.bytes_read + t.bytes_written;
     e.operations = t.operations;
     const double memory = e.bytes / bytes_per_second;
-    const double compute = e.operations / peak_for(*chip, product_type(p, s));
+    const double compute = e.operations / peak_for(*chip, operand_type(p, s));
     e.by_memory = memory >= compute;
     e.seconds = std::max(memory, compute);
     if (chip->family == ChipFamily::kHopper) e.tiling_seconds = l.cost * 1e-9;  // elsewhere only ratios matter

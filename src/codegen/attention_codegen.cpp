@@ -210,14 +210,14 @@ class Generator : AttentionProblem {
   // See kernels/attention_wgmma.h.
   void add_wgmma() {
     const bool narrow = extent(d_) <= 64;  // so that two thread blocks run per multiprocessor
-    const auto form = [&](int tile, int shares, bool two, const Expr& by_rule, const Expr& blocks) {
-      std::string name = tiles_name(128 / shares);
+    const auto form = [&](int tile, int slices, bool two, const Expr& by_rule, const Expr& blocks) {
+      std::string name = tiles_name(128 / slices);
       if (narrow && tile == 128) name += " and 128 keys";
       add(always_wgmma() ? name : "wgmma, " + name, by_rule, 1, [=, this] {
         const std::size_t number = kernel(
             false,
-            fmt::format("attention_wgmma<P, {}, {}, {}>(p, {}, u32(batch));\n", tile, shares, two ? 2 : 1, kNumbers),
-            two ? two_blocks() : LaunchBounds{}, wgmma_bytes(tile, shares));
+            fmt::format("attention_wgmma<P, {}, {}, {}>(p, {}, u32(batch));\n", tile, slices, two ? 2 : 1, kNumbers),
+            two ? two_blocks() : LaunchBounds{}, wgmma_bytes(tile, slices));
         return Launches{launch(number, blocks, 1, false)};
       });
     };
@@ -345,9 +345,9 @@ class Generator : AttentionProblem {
   // takes time that more and smaller workgroups hide better.
   bool always_wgmma() const { return takes_wgmma() && (plain_ || column_ || row_bias_); }
   bool wgmma_if_full() const { return extent(d_) == 64; }
-  std::uint32_t wgmma_bytes(int keys, int shares) const {
+  std::uint32_t wgmma_bytes(int keys, int slices) const {
     return static_cast<std::uint32_t>(sdx::layout::WgmmaAttentionLayout{
-        sdx::layout::padded_head(static_cast<int>(extent(d_))), keys, shares, bool(column_), bool(row_bias_)}
+        sdx::layout::padded_head(static_cast<int>(extent(d_))), keys, slices, bool(column_), bool(row_bias_)}
                                           .bytes());
   }
 

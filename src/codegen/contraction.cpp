@@ -11,12 +11,12 @@ namespace {
 constexpr std::int64_t kShortSum = 16;  // terms that a thread loads and adds up by itself
 
 bool half(DType t) { return t == DType::kFloat16 || t == DType::kBFloat16; }
-bool product_type(DType t) { return half(t) || t == DType::kFloat32; }
+bool operand_type(DType t) { return half(t) || t == DType::kFloat32; }
 // Whether tile kernels support these operand types with this result type.
 bool products(DType a, DType b, DType out) {
   if ((a == DType::kInt8 || a == DType::kUInt8) && b == DType::kInt8) return out == DType::kInt32;
   if (a == b && (a == DType::kFloat8E4M3FN || a == DType::kFloat8E4M3FNUZ)) return out == DType::kFloat32;
-  return product_type(a) && product_type(b) && is_float(out);
+  return operand_type(a) && operand_type(b) && is_float(out);
 }
 
 Exprs extents(const Exprs& vars) {

@@ -189,7 +189,7 @@ class Writer {
         std::any_of(c.reduced.begin(), c.reduced.end() - 1, [](const Expr& v) { return !is_const(v->args[0], 1); });
     p.linear = a_.linear() && b_.linear();
     p.pairs = static_cast<bool>(c.pair);
-    p.made_rows = rows ? row_height : 0;
+    p.computed_rows = rows ? row_height : 0;
     if (p.chip.policy.narrow_indices) e_.range = &range_;
     e_.plain_reductions = true;
     e_.quantizes = true;
@@ -213,7 +213,7 @@ class Writer {
     const bool streams = may_stream();
     if (streams) b_.emit_stream(e_);
     const std::string row = streams && rows_ ? emit_streamed_row(e_, c_, *rows_, loaded_) : "";
-    if (streams && (!rows_ || (p.made_rows == 1 && !row.empty()))) {
+    if (streams && (!rows_ || (p.computed_rows == 1 && !row.empty()))) {
       p.streams = true;
       p.vectors_per_scale = b_.vectors_per_scale();
       p.scales_follow = b_.scales_follow();
@@ -262,7 +262,7 @@ class Writer {
     if (batched && !windows && o.a.batch == 0) e_.line("enum : bool { kSharedA = true };");
     if (batched && o.b.batch == 0) e_.line("enum : bool { kSharedB = true };");
     if (o.a.inner > 0) e_.line(fmt::format("enum : u32 {{ kInnerA = {} }};", o.a.inner));
-    p.copies = true;
+    p.tma = true;
     p.whole_stages = !windows || windows->channels % stage == 0 || p.depth % stage == 0;
   }
 
@@ -289,7 +289,7 @@ class Writer {
         "struct P : Problem<{}, {}, {}, {}, {}, {}, {}, {}, {}> {{\n{}{}{}}};\n"
         "const P p{{{{{}}}{}}};\n",
         type_name(c_.type), name_of(p.a), name_of(p.b), p.full_columns, q.bits, q.is_signed, q.float_zeros, p.pairs,
-        p.made_rows, names.members, structs, text_, extents(), names.values);
+        p.computed_rows, names.members, structs, text_, extents(), names.values);
     if (p.quantized)
       out_.unpack = gemm_spec(out_.text.begin("", fmt::format("{}* __restrict unpacked, ", type_name(c_.type))) +
                               "unpack_columns(p, unpacked);\n}\n");

@@ -19,7 +19,7 @@ struct ContractionSource {
   ContractionText text;
   std::vector<Value*> buffers;         ///< parameters, in order
   Exprs symbols;                       ///< then these, and batches, m, n, k
-  std::vector<CopiedOperands> copied;  ///< one, if problem.copies
+  std::vector<CopiedOperands> copied;  ///< one, if problem.tma
   KernelSpec unpack;                   ///< see GpuUnpackedTile; empty body: b has 16 bits or more
 };
 

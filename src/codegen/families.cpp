@@ -21,13 +21,13 @@ std::span<const ContractionFamily* const> contraction_families() {
 
 KernelSpec ContractionFamily::emit(const ContractionText& text, const KernelCandidate& c) const {
   std::string body;
-  if (c.tiling.joins > 0)
-    body = fmt::format("{}join_k(p, parts, u32(m >> 32), arrived, [](const auto& q) {{ {}(q); }});\n}}\n",
-                       text.begin_joined(), c.kernel);
-  else if (c.tiling.shares == 1)
+  if (c.tiling.tree_acc > 0)
+    body = fmt::format("{}split_k_tree(p, parts, u32(m >> 32), arrived, [](const auto& q) {{ {}(q); }});\n}}\n",
+                       text.begin_split_k_tree(), c.kernel);
+  else if (c.tiling.splits == 1)
     body = fmt::format("{}{}(p);\n}}\n", text.begin(), c.kernel);
   else
-    body = fmt::format("{}share_k(p, parts, u32(shares), [](const auto& q) {{ {}(q); }});\n}}\n", text.begin_shared(),
+    body = fmt::format("{}split_k(p, parts, u32(splits), [](const auto& q) {{ {}(q); }});\n}}\n", text.begin_split_k(),
                        c.kernel);
   KernelSpec spec = gemm_spec(std::move(body), c.bounds, c.shared);
   spec.headers = c.headers;

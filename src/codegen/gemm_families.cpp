@@ -106,11 +106,11 @@ bool has_wgmma(const ContractionProblem& p) {
 
 class WgmmaFamily : public ContractionFamily {
  public:
-  bool supports(const ContractionProblem& p) const override { return p.made_rows == 0 && has_wgmma(p); }
+  bool supports(const ContractionProblem& p) const override { return p.computed_rows == 0 && has_wgmma(p); }
 
   std::vector<KernelCandidate> candidates(const ContractionProblem& p) const override {
     struct Shape {
-      int n, shares, stages;
+      int n, slices, stages;
       Times ns;
     };
     constexpr Shape kShapes[] = {
@@ -124,16 +124,16 @@ class WgmmaFamily : public ContractionFamily {
     const std::int64_t steps = (p.depth + depth - 1) / depth;
     std::vector<KernelCandidate> all;
     for (const Shape& s : kShapes) {
-      const sdx::layout::WgmmaLayout l{s.n, s.shares};
+      const sdx::layout::WgmmaLayout l{s.n, s.slices};
       const std::int64_t used =
-          std::min<std::int64_t>(s.stages, steps > 0 ? (steps + s.shares - 1) / s.shares : s.stages);
+          std::min<std::int64_t>(s.stages, steps > 0 ? (steps + s.slices - 1) / s.slices : s.stages);
       KernelCandidate& c = all.emplace_back();
-      c.kernel = fmt::format("gemm_wgmma<{}, {}, {}>", s.n, s.stages, s.shares);
+      c.kernel = fmt::format("gemm_wgmma<{}, {}, {}>", s.n, s.stages, s.slices);
       // Instructions multiply 32 bytes of K in the same time, whatever the type.
       const float each = static_cast<float>(size_of(p.type)) / 2;
       c.tiling = {l.rows(), s.n, s.ns[0], each * s.ns[1], s.ns[2], each * s.ns[3]};
       c.shared = static_cast<std::uint32_t>(l.bytes(static_cast<int>(used)));
-      c.may_share = s.shares > 1 && s.stages > 4;
+      c.may_split = s.slices > 1 && s.stages > 4;
     }
     return all;
   }
@@ -141,7 +141,7 @@ class WgmmaFamily : public ContractionFamily {
 
 class TileFamily : public ContractionFamily {
  public:
-  bool supports(const ContractionProblem& p) const override { return p.made_rows == 0 && !has_wgmma(p); }
+  bool supports(const ContractionProblem& p) const override { return p.computed_rows == 0 && !has_wgmma(p); }
 
   std::vector<KernelCandidate> candidates(const ContractionProblem& p) const override {
     const Chip& chip = p.chip;
@@ -185,15 +185,15 @@ class TileFamily : public ContractionFamily {
     if (c.tiling.threads != 256) c.bounds.threads = static_cast<std::uint32_t>(c.tiling.threads);
     // Sums of 256 x 256 fill the accumulation registers (kernels/gemm_direct.h), and where there are few tiles smaller
     // ones are better.
-    c.may_share = m * n < 192 * 256;
-    if (chip.policy.joins) c.joins = m * n * waves[2];
+    c.may_split = m * n < 192 * 256;
+    if (chip.policy.split_k_tree) c.tree_acc = m * n * waves[2];
   }
 };
 
 class GemvFamily : public ContractionFamily {
  public:
   bool supports(const ContractionProblem& p) const override {
-    return p.made_rows == 0 && p.a != Access::kAcross && p.b != Access::kAcross && p.least_rows <= kMostRows &&
+    return p.computed_rows == 0 && p.a != Access::kAcross && p.b != Access::kAcross && p.least_rows <= kMostRows &&
            !p.padded && !p.quantized && !gemv_wide_supports(p);
   }
 

@@ -29,8 +29,8 @@ class GemvWideFamily : public ContractionFamily {
 
   std::vector<KernelCandidate> candidates(const ContractionProblem& p) const override {
     std::vector<KernelCandidate> all;
-    if (p.made_rows > 0) {
-      add(all, p, p.made_rows);
+    if (p.computed_rows > 0) {
+      add(all, p, p.computed_rows);
     } else {
       for (const int rows : {1, 2, 4})
         if (rows == 1 || (p.least_rows <= rows && !(rows == 2 && suits_blocks(p)))) add(all, p, rows);
@@ -46,18 +46,18 @@ class GemvWideFamily : public ContractionFamily {
     // Blocks of the matrix instruction divide K among four lanes each.
     const int waves = kWorkgroup / p.chip.wave, lanes = blocks ? p.chip.wave / 4 : p.chip.wave;
     const std::int64_t span = std::int64_t{128} / bits_of(p) * lanes, spans = (p.depth + span - 1) / span;
-    int shares = 1;
-    while (shares < waves && shares * 2 <= spans) shares *= 2;
+    int slices = 1;
+    while (slices < waves && slices * 2 <= spans) slices *= 2;
     // Small problems wait for memory once, however many waves they have. Quantised weights take many more instructions,
     // which a unit with one workgroup does not hide; on CDNA, fewer columns leave registers for more waves.
-    const std::int64_t bytes = p.columns * p.depth / 8 * bits_of(p), teams = waves / shares;
+    const std::int64_t bytes = p.columns * p.depth / 8 * bits_of(p), teams = waves / slices;
     const std::int64_t enough = std::min<std::int64_t>(std::int64_t{p.quantized ? 2 : 1} * driver_units(p.chip),
                                                        std::max<std::int64_t>(bytes / kLeastBytes, 1));
     std::int64_t columns = blocks ? kBlockColumns : p.quantized && has_mfma(p) ? kFewestColumns : kMostColumns / rows;
     while (columns > kFewestColumns && p.columns / (columns * teams) < enough) columns /= 2;
     KernelCandidate& c = all.emplace_back();
-    c.kernel = blocks ? fmt::format("gemv_mfma<{}, {}>", columns, shares)
-                      : fmt::format("gemv_wide<{}, {}, {}>", rows, columns, shares);
+    c.kernel = blocks ? fmt::format("gemv_mfma<{}, {}>", columns, slices)
+                      : fmt::format("gemv_wide<{}, {}, {}>", rows, columns, slices);
     c.tiling = {rows, static_cast<std::int32_t>(columns * teams), 0, 0, 0, 0, true};
   }
 };
@@ -68,7 +68,7 @@ bool gemv_wide_supports(const ContractionProblem& p) {
   constexpr std::int64_t kMostRows = 4;
   const bool wide = p.type == DType::kFloat32;
   if (!p.chip.policy.wide_gemv || !(wide || size_of(p.type) == 2) || p.padded || p.b == Access::kAcross) return false;
-  if (p.made_rows > 0) return p.made_rows <= kMostRows && !wide && (p.b == Access::kVector || p.quantized);
+  if (p.computed_rows > 0) return p.computed_rows <= kMostRows && !wide && (p.b == Access::kVector || p.quantized);
   // Every load of 16 bytes is inside of K.
   const bool whole = p.b == Access::kVector || p.quantized || p.depth >= 128 / bits_of(p);
   return whole && p.a != Access::kAcross && p.least_rows <= kMostRows;

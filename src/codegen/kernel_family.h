@@ -34,9 +34,9 @@ struct ContractionProblem {
   bool windows = false;                 ///< elements of a are read under several taps of a filter
   bool linear = false;                  ///< the addresses of both operands are linear in k, and nothing is masked
   bool pairs = false;                   ///< the epilogue reads pairs of adjacent columns
-  int made_rows = 0;                    ///< number of rows of a that the kernel computes itself; 0: they are in memory
-  bool copies = false;                  ///< TMA can load both operands
-  /// Copies, and TMA always loads 128 bytes along K at a time, or K is a multiple of as many.
+  int computed_rows = 0;                ///< number of rows of a that the kernel computes itself; 0: they are in memory
+  bool tma = false;                     ///< TMA can load both operands
+  /// With `tma`, if TMA always loads 128 bytes along K at a time, or K is a multiple of as many.
   bool whole_stages = false;
   bool streams = false;        ///< b is constant, in memory before any launch, in the layout of stream.h
   int vectors_per_scale = 0;   ///< of a quantized b that streams: vectors of 16 bytes that share a scale
@@ -49,11 +49,11 @@ struct KernelCandidate {
   std::string kernel;  ///< "gemm_wgmma<128, 6, 1>": the function without its arguments, which identifies the candidate
   GpuTiling tiling;
   std::uint32_t shared = 0;  ///< bytes of dynamic shared memory (LDS)
-  bool may_share = false;    ///< split-K is possible
-  int joins = 0;             ///< GpuTiling::joins, if split-K takes one launch
+  bool may_split = false;    ///< split-K is possible
+  int tree_acc = 0;          ///< GpuTiling::tree_acc, if split-K takes one launch
   LaunchBounds bounds;
   std::vector<std::string> headers;  ///< of src/kernels, besides gpu_kernels.h
-  std::string name() const { return tiling.shares > 1 ? fmt::format("{} / {}", kernel, tiling.shares) : kernel; }
+  std::string name() const { return tiling.splits > 1 ? fmt::format("{} / {}", kernel, tiling.splits) : kernel; }
 };
 
 /// Text that all kernels of a problem share: parameters, and the struct P with its value p, by which kernels load
@@ -69,11 +69,11 @@ struct ContractionText {
     return fmt::format("({}{}{}{}{}) {{\n{}", before, buffers, between, sizes, after, problem);
   }
   /// The same for split-K: with workspace for partial sums, and the number of workgroups that divide K.
-  std::string begin_shared() const { return begin("", "void* __restrict parts, ", ", i64 shares"); }
+  std::string begin_split_k() const { return begin("", "void* __restrict parts, ", ", i64 splits"); }
   /// The same in one launch: also with how many workgroups of each tile have stored their sums. The upper half of `m`
   /// is the number of workgroups that divide K: an argument after the sizes would have to be loaded before anything
   /// else can start.
-  std::string begin_joined() const { return begin("", "void* parts, ", ", u32* arrived"); }
+  std::string begin_split_k_tree() const { return begin("", "void* parts, ", ", u32* arrived"); }
 };
 
 class ContractionFamily {
@@ -83,8 +83,8 @@ class ContractionFamily {
   virtual bool supports(const ContractionProblem& problem) const = 0;
   /// Requires supports(). Tilings include their costs.
   virtual std::vector<KernelCandidate> candidates(const ContractionProblem& problem) const = 0;
-  /// By default a call of `candidate.kernel` with p; with split-K through share_k() (kernels/gemm_split_k.h) or
-  /// join_k() (kernels/gemm_join.h).
+  /// By default a call of `candidate.kernel` with p; with split-K through split_k() (kernels/gemm_split_k.h) or
+  /// split_k_tree() (kernels/gemm_split_k_tree.h).
   virtual KernelSpec emit(const ContractionText& text, const KernelCandidate& candidate) const;
 };
 

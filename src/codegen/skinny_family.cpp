@@ -19,8 +19,8 @@ class SkinnyFamily : public ContractionFamily {
 
   std::vector<KernelCandidate> candidates(const ContractionProblem& p) const override {
     std::vector<KernelCandidate> all;
-    if (p.made_rows > 0) {
-      if (!gemv_wide_supports(p)) add(all, p, 8, p.made_rows);
+    if (p.computed_rows > 0) {
+      if (!gemv_wide_supports(p)) add(all, p, 8, p.computed_rows);
     } else {
       for (const int rows : {8, 16, 32, 64})
         if (rows <= 16 || p.bits < 16) add(all, p, rows, rows);
@@ -38,7 +38,7 @@ class SkinnyFamily : public ContractionFamily {
     for (const int tiles : {1, 2, 4}) {
       // More columns take too many registers; with 4 bits, 64 columns pay only if each workgroup computes its rows
       // (measured on an H200).
-      if (tiles == 4 && (width >= 16 || p.bits == 8 || (p.bits == 4 && p.made_rows == 0))) continue;
+      if (tiles == 4 && (width >= 16 || p.bits == 8 || (p.bits == 4 && p.computed_rows == 0))) continue;
       // More in flight spills registers.
       const int most = p.bits == 16 && tiles == 1  ? 8
                        : p.bits == 4 && tiles == 4 ? 2
@@ -60,7 +60,8 @@ bool skinny_supports(const Chip& chip, DType type) { return size_of(type) == 2 &
 bool skinny_supports(const ContractionProblem& p) {
   // Lanes load runs of 16 elements of 16-bit floats, stored or computed.
   if (!skinny_supports(p.chip, p.type) || p.padded || !(p.b == Access::kVector || p.quantized)) return false;
-  return p.made_rows > 0 || (p.a != Access::kAcross && p.least_rows <= (p.quantized ? kMostQuantizedRows : kMostRows));
+  return p.computed_rows > 0 ||
+         (p.a != Access::kAcross && p.least_rows <= (p.quantized ? kMostQuantizedRows : kMostRows));
 }
 
 const ContractionFamily& skinny_family() {

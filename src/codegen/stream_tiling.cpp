@@ -23,7 +23,7 @@ constexpr int kStages = 4;    // more were not faster on an H200
 
 }  // namespace
 
-std::optional<KernelCandidate> stream_candidate(const Chip& chip, const StreamProduct& p) {
+std::optional<KernelCandidate> stream_candidate(const Chip& chip, const StreamGemm& p) {
   const std::int64_t bytes = p.depth * p.bits / 8;
   if (bytes <= 0 || p.depth * p.bits % (8 * kOfWave) != 0) return {};
   std::int64_t tiles = kMostTiles;
@@ -39,7 +39,7 @@ std::optional<KernelCandidate> stream_candidate(const Chip& chip, const StreamPr
                  .tiles = tiles,
                  .stages = 0,
                  .bits = p.bits,
-                 .scale_sums = p.bits == 4 && p.half,
+                 .scale_acc = p.bits == 4 && p.half,
                  .column_bytes = column_bytes,
                  .column_stages = bytes / column_bytes,
                  .scale_vectors = std::max(p.scale_vectors, 1),
@@ -53,7 +53,7 @@ std::optional<KernelCandidate> stream_candidate(const Chip& chip, const StreamPr
   KernelCandidate c;
   c.kernel =
       fmt::format("stream<StreamTiling<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}>>", l.warps, l.tiles, l.stages, l.bits,
-                  l.scale_sums, l.column_bytes, l.column_stages, l.scale_vectors, l.scales_contiguous, l.bytes());
+                  l.scale_acc, l.column_bytes, l.column_stages, l.scale_vectors, l.scales_contiguous, l.bytes());
   c.tiling.rows = 1;
   c.tiling.cols = static_cast<std::int32_t>(kTile * tiles);
   c.tiling.few_rows = true;

@@ -9,7 +9,7 @@ namespace sardonyx::codegen {
 
 /// The GEMM: bits of its weights, of which those of 4 or 8 have one scale per `scale_vectors` vectors of 16 bytes;
 /// whether it is in float16 (not bfloat16).
-struct StreamProduct {
+struct StreamGemm {
   int bits = 16;
   bool half = true;
   int scale_vectors = 0;
@@ -19,6 +19,6 @@ struct StreamProduct {
 
 /// For one row, on a chip with TMA. Empty if columns are not a whole number of stages, if the row leaves no shared
 /// memory for weights, or if a kernel without a ring buffer reads the weights as fast.
-std::optional<KernelCandidate> stream_candidate(const Chip& chip, const StreamProduct& product);
+std::optional<KernelCandidate> stream_candidate(const Chip& chip, const StreamGemm& product);
 
 }  // namespace sardonyx::codegen

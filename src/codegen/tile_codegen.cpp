@@ -21,16 +21,16 @@ namespace {
 constexpr std::size_t kMaxEpilogueNodes = 400;  // larger ones spill registers
 constexpr std::size_t kMaxBuffers = 48;         // of an epilogue; the runtime passes 64 pointers to a kernel at most
 
-constexpr int kMostShares = 8;
-constexpr std::int64_t kLeastShare = 256;  // elements along K per workgroup
+constexpr int kMostSplits = 8;
+constexpr std::int64_t kLeastDepth = 256;  // elements along K per workgroup
 // Elements along K, if workgroups divide it: the kernels count their steps of at least 16 elements in 24 bits.
 constexpr std::int64_t kMostDivided = std::int64_t{1} << 27;
 
 // The maximum number of workgroups that may divide the K of a tile; 1 without split-K.
-int most_shares(const Contraction& c) {
+int most_splits(const Contraction& c) {
   std::int64_t k = 0;
   if (!is_const_int(c.k(), k) || k > kMostDivided) return 1;
-  const std::int64_t most = std::clamp<std::int64_t>(k / kLeastShare, 1, kMostShares);
+  const std::int64_t most = std::clamp<std::int64_t>(k / kLeastDepth, 1, kMostSplits);
   std::int64_t sums = 1;
   for (const Expr& e : {c.batches(), c.m(), c.n()}) {
     const std::int64_t least = smallest(e);
@@ -40,33 +40,33 @@ int most_shares(const Contraction& c) {
   return static_cast<int>(std::min(most, kMostPartialSums / sums));
 }
 
-// Elements of the partial sums of all shares, where split-K is possible.
+// Elements of the partial sums of all splits, where split-K is possible.
 Expr partial_sums(const Contraction& c, int most) {
   const Expr sums = c.batches() * c.m() * c.n();
   return select(compare(Op::kGt, sums * Expr(2), Expr(kMostPartialSums)), Expr(std::int64_t{0}),
                 idx::min(sums * Expr(std::int64_t{most}), Expr(kMostPartialSums)));
 }
 
-// Shares of split-K in one launch.
-constexpr int kJoinedShares[] = {2, 3, 4, 6, 8, 12, 16};
-constexpr std::int64_t kLeastJoined = 128;  // elements along K per workgroup
-constexpr int kMostJoinedRounds = 4;        // workgroups of such a launch for each compute unit
+// Numbers of splits for split-K in one launch.
+constexpr int kTreeSplits[] = {2, 3, 4, 6, 8, 12, 16};
+constexpr std::int64_t kLeastTreeDepth = 128;  // elements along K per workgroup
+constexpr int kMostTreeRounds = 4;             // workgroups of such a launch for each compute unit
 
 // Whether as many workgroups may divide the K of each tile: there are few tiles, at least for small symbols.
-bool may_join(const Contraction& c, const GpuTiling& t, int units) {
+bool may_use_tree(const Contraction& c, const GpuTiling& t, int units) {
   std::int64_t k = 0;
-  if (!is_const_int(c.k(), k) || k > kMostDivided || k / t.shares < kLeastJoined) return false;
+  if (!is_const_int(c.k(), k) || k > kMostDivided || k / t.splits < kLeastTreeDepth) return false;
   const std::int64_t batches = smallest(c.batches()), m = smallest(c.m()), n = smallest(c.n());
   return batches > 0 && m > 0 && n > 0 && can_compute(t, batches, m, n) &&
-         workgroups(t, batches, m, n) <= kMostJoinedRounds * units;
+         workgroups(t, batches, m, n) <= kMostTreeRounds * units;
 }
 
 // Elements of the sums of all workgroups, for sizes that this tiling supports.
-Expr joined_sums(const Contraction& c, const GpuTiling& t) {
+Expr tree_workspace(const Contraction& c, const GpuTiling& t) {
   const Expr tiles = c.batches() * idx::ceildiv(c.m(), t.rows) * idx::ceildiv(c.n(), t.cols);
-  const std::int64_t most = std::min(kMostJoinedGroups, kMostJoinedSums / t.joins) / t.shares;
+  const std::int64_t most = std::min(kMostTreeGroups, kMostTreeAcc / t.tree_acc) / t.splits;
   return select(compare(Op::kGt, tiles, Expr(most)), Expr(std::int64_t{0}),
-                tiles * Expr(std::int64_t{t.joins} * t.shares));
+                tiles * Expr(std::int64_t{t.tree_acc} * t.splits));
 }
 
 // Everything but sizes that affects a candidate's speed: types, how elements are loaded, how much the epilogue reads. A
@@ -124,9 +124,9 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
     return gpu_takes_tile(t, why);
   };
   o.integer_tiles = true;
-  o.integer_unsigned = chip_of(arch).policy.unsigned_products;
+  o.integer_unsigned = chip_of(arch).policy.unsigned_int8;
   o.prologues = true;
-  o.pair_products = true;
+  o.gated_gemm = true;
   o.contiguous_sums = true;
   o.epilogues_in_any_order = true;
   o.operands_in_any_order = true;
@@ -135,10 +135,10 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   o.fill_channels = true;
   o.short_vectors = chip_of(arch).policy.short_vectors;
   o.merge_groups = true;
-  o.pad_products = true;
+  o.pad_gemm_k = true;
   o.hoist_elementwise = true;
-  o.tap_products = true;
-  o.transpose_products = true;
+  o.conv_by_taps = true;
+  o.transpose_gemm = true;
   o.untranspose = true;
   o.shrink_repeats = true;
   return o;
@@ -151,24 +151,25 @@ struct Offer {
   KernelCandidate candidate;
 };
 
-std::vector<Offer> offers(const Contraction& c, const ContractionProblem& p, int most_shares) {
+std::vector<Offer> offers(const Contraction& c, const ContractionProblem& p, int most_splits) {
   std::vector<Offer> all;
   for (const ContractionFamily* f : contraction_families())
     if (f->supports(p))
       for (KernelCandidate& x : f->candidates(p)) all.push_back({f, std::move(x)});
   for (std::size_t k = 0, plain = all.size(); k < plain; ++k) {
-    if (all[k].candidate.joins > 0) {
-      for (const int shares : kJoinedShares) {
+    if (all[k].candidate.tree_acc > 0) {
+      for (const int splits : kTreeSplits) {
         Offer o = all[k];
-        o.candidate.tiling.shares = shares;
-        o.candidate.tiling.joins = o.candidate.joins;
-        if (o.candidate.may_share && may_join(c, o.candidate.tiling, driver_units(p.chip))) all.push_back(std::move(o));
+        o.candidate.tiling.splits = splits;
+        o.candidate.tiling.tree_acc = o.candidate.tree_acc;
+        if (o.candidate.may_split && may_use_tree(c, o.candidate.tiling, driver_units(p.chip)))
+          all.push_back(std::move(o));
       }
       continue;
     }
-    for (int shares = 2; shares <= most_shares && all[k].candidate.may_share; shares *= 2) {
+    for (int splits = 2; splits <= most_splits && all[k].candidate.may_split; splits *= 2) {
       all.push_back(all[k]);
-      all.back().candidate.tiling.shares = shares;
+      all.back().candidate.tiling.splits = splits;
       all.back().candidate.tiling.finish = p.chip.policy.finish;
     }
   }
@@ -176,13 +177,13 @@ std::vector<Offer> offers(const Contraction& c, const ContractionProblem& p, int
 }
 
 // If a tile's kernel for split-K in one launch is compiled anyway, it also computes whole tiles: one kernel less.
-void use_joined(std::vector<Offer>& all, const std::vector<bool>& wanted) {
+void reuse_tree_kernels(std::vector<Offer>& all, const std::vector<bool>& wanted) {
   for (Offer& o : all) {
     KernelCandidate& c = o.candidate;
-    if (c.joins == 0 || c.tiling.shares > 1) continue;
+    if (c.tree_acc == 0 || c.tiling.splits > 1) continue;
     for (std::size_t k = 0; k < all.size(); ++k)
-      if (wanted[k] && all[k].candidate.tiling.joins > 0 && all[k].candidate.kernel == c.kernel)
-        c.tiling.joins = c.joins;
+      if (wanted[k] && all[k].candidate.tiling.tree_acc > 0 && all[k].candidate.kernel == c.kernel)
+        c.tiling.tree_acc = c.tree_acc;
   }
 }
 
@@ -192,7 +193,7 @@ GpuChoice::Launch finish_launch(GpuTileSource& g, const ContractionSource& s, co
   if (!g.partial) {
     g.partial = partial_sums(c, most);
     kernel = g.kernels.size();
-    g.kernels.push_back(gemm_spec(s.text.begin_shared() + "gemm_finish(p, parts, u32(shares));\n}\n"));
+    g.kernels.push_back(gemm_spec(s.text.begin_split_k() + "gemm_finish(p, parts, u32(splits));\n}\n"));
   }
   return {kernel, c.batches() * c.m() * idx::ceildiv(c.n(), kGpuFinish), {}, true};
 }
@@ -207,43 +208,43 @@ GpuTileSource choice_of(const Contraction& c, ContractionSource&& s, std::string
   g.copied = s.copied;
   g.type = c.type;
   g.work = 2 * c.batches() * c.m() * c.n() * c.k();
-  const int most = most_shares(c);
+  const int most = most_splits(c);
   std::vector<Offer> all = offers(c, s.problem, most);
   Choice choice{problem_of(c, s), c.batches(), c.m(), c.n(), c.k(), {}, {}};
   for (const Offer& o : all) choice.candidates.push_back({o.candidate.name(), {}, {}, {o.candidate.tiling}});
   std::vector<bool> wanted;
-  if (s.problem.made_rows > 0) {  // the kernel supports so many rows only
+  if (s.problem.computed_rows > 0) {  // the kernel supports so many rows only
     Choice known = choice;
-    known.m = Expr(std::int64_t{s.problem.made_rows});
+    known.m = Expr(std::int64_t{s.problem.computed_rows});
     wanted = select_candidates(known, {}, arch);
   } else {
     wanted = select_candidates(choice, selection, arch);
   }
   // If the number of rows is unknown, at least one candidate must support any number.
-  const auto general = [](const Candidate& x) { return !x.tiling[0].few_rows && x.tiling[0].shares == 1; };
-  bool any = is_const(c.m()) || s.problem.made_rows > 0;
+  const auto general = [](const Candidate& x) { return !x.tiling[0].few_rows && x.tiling[0].splits == 1; };
+  bool any = is_const(c.m()) || s.problem.computed_rows > 0;
   for (std::size_t k = 0; k < all.size(); ++k) any = any || (wanted[k] && general(choice.candidates[k]));
   if (!any) wanted[0] = true;
-  use_joined(all, wanted);
+  reuse_tree_kernels(all, wanted);
   std::size_t finish = 0;
   std::vector<Candidate> candidates;
   for (std::size_t k = 0; k < all.size(); ++k) {
     if (!wanted[k]) continue;
     const GpuTiling& tiling = all[k].candidate.tiling;
-    const std::int32_t shares = tiling.shares;
+    const std::int32_t splits = tiling.splits;
     std::vector<GpuChoice::Launch>& launches = g.launches.emplace_back();
-    launches.push_back({g.kernels.size(), {}, {}, shares > 1 || tiling.joins > 0});
+    launches.push_back({g.kernels.size(), {}, {}, splits > 1 || tiling.tree_acc > 0});
     g.kernels.push_back(all[k].family->emit(s.text, all[k].candidate));
-    if (tiling.joins > 0) {
-      if (shares > 1) {
-        const Expr sums = joined_sums(c, tiling);
+    if (tiling.tree_acc > 0) {
+      if (splits > 1) {
+        const Expr sums = tree_workspace(c, tiling);
         g.partial = g.partial ? idx::max(g.partial, sums) : sums;
       }
       launches.back().symbols = g.symbols;
-      launches.back().symbols[sizes] = c.m() + Expr(std::int64_t{shares} << 32);
-    } else if (shares > 1) {
+      launches.back().symbols[sizes] = c.m() + Expr(std::int64_t{splits} << 32);
+    } else if (splits > 1) {
       launches.push_back(finish_launch(g, s, c, most, finish));
-      for (GpuChoice::Launch& l : launches) l.more = {Expr(std::int64_t{shares})};
+      for (GpuChoice::Launch& l : launches) l.more = {Expr(std::int64_t{splits})};
     }
     candidates.push_back(std::move(choice.candidates[k]));
     candidates.back().tiling = {tiling};

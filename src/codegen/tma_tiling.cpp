@@ -120,8 +120,8 @@ std::vector<KernelCandidate> tma_candidates(const Chip& chip, std::int64_t depth
   if (!whole && depth < stage) return all;  // see kernels/gemm_tma.h
   struct Shape {
     int m, n;
-    bool turns;
-    int shares;
+    bool pingpong;
+    int splits;
     float alone_start, alone, busy_start, busy;
   };
   // Fitted like those of gemm_families.cpp, to 80 problems (GEMMs of BERT-Base, ViT-B/16, Whisper and Llama, and
@@ -140,22 +140,22 @@ std::vector<KernelCandidate> tma_candidates(const Chip& chip, std::int64_t depth
   };
   for (const Shape& s : kShapes) {
     // Each workgroup of a cluster needs a part of K.
-    if (steps < s.shares || (s.shares > 1 && !whole)) continue;
-    sdx::layout::TmaLayout l{s.m, s.n, s.turns, 0, s.shares};
+    if (steps < s.splits || (s.splits > 1 && !whole)) continue;
+    sdx::layout::TmaLayout l{s.m, s.n, s.pingpong, 0, s.splits};
     if (across && l.group_n() % kAcrossLines != 0) continue;  // 64 columns are the span of the swizzle
     KernelCandidate& c = all.emplace_back();
     // As many stages as fit, with 128 bytes to spare for alignment.
     l.stages = std::min(kMostStages, (chip.lds.per_workgroup - l.bytes(full) - 128) / l.step_bytes());
-    c.kernel = fmt::format("gemm_tma<TmaTiling<{}, {}, {}, {}, {}>>", s.m, s.n, s.turns, l.stages, s.shares);
+    c.kernel = fmt::format("gemm_tma<TmaTiling<{}, {}, {}, {}, {}>>", s.m, s.n, s.pingpong, l.stages, s.splits);
     // Instructions multiply 32 bytes of K in the same time, whatever the type.
     const float each = static_cast<float>(bytes) / 2;
     c.tiling = {s.m, s.n, s.alone_start, each * s.alone, s.busy_start, each * s.busy};
-    c.tiling.copies = true;
-    c.tiling.cluster = s.shares;
+    c.tiling.tma = true;
+    c.tiling.cluster = s.splits;
     c.tiling.threads = l.threads();
     c.shared = static_cast<std::uint32_t>(l.bytes(full));
     c.bounds.threads = static_cast<std::uint32_t>(c.tiling.threads);
-    if (s.shares > 1) c.bounds.cluster = static_cast<std::uint32_t>(s.shares);
+    if (s.splits > 1) c.bounds.cluster = static_cast<std::uint32_t>(s.splits);
   }
   return all;
 }
@@ -164,7 +164,7 @@ namespace {
 
 class TmaFamily : public ContractionFamily {
  public:
-  bool supports(const ContractionProblem& p) const override { return p.copies; }
+  bool supports(const ContractionProblem& p) const override { return p.tma; }
   std::vector<KernelCandidate> candidates(const ContractionProblem& p) const override {
     return tma_candidates(p.chip, p.depth, p.full_columns, p.whole_stages, p.b == Access::kAcross,
                           static_cast<int>(size_of(p.type)));

@@ -209,7 +209,7 @@ class Finder {
     const Expr scores = expand_scores(softmax.scores);
     s.key = m->k;
     s.any_expression = any_;
-    if (!find_product(scores, *m, s)) return reject("the scores are not a scaled, masked product of queries and keys");
+    if (!find_gemm(scores, *m, s)) return reject("the scores are not a scaled, masked product of queries and keys");
     // Loads of the scores must be at [batch..., query, key].
     const std::size_t r = m->vars.size();
     bool aligned = same(s.load->args[r - 1], m->k);
@@ -220,7 +220,7 @@ class Finder {
   }
 
   // The matmul that computes the scores: the only matmul whose result they load.
-  static bool find_product(const Expr& scores, const MatMulOp& m, Scores& s) {
+  static bool find_gemm(const Expr& scores, const MatMulOp& m, Scores& s) {
     for (const Value* v : loads_of(scores)) {
       if (!v->producer || !v->producer->as<MatMulOp>() || v->rank() != static_cast<int>(m.vars.size())) continue;
       if (s.product) return false;

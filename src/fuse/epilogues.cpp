@@ -84,10 +84,10 @@ class Finder {
     }
   }
 
-  // Whether the loop reads pairs of adjacent columns of a matmul (fuse/pair_products.h).
+  // Whether the loop reads pairs of adjacent columns of a matmul (fuse/gated_gemm.h).
   bool is_pair(const TileKernel& k, const LoopOp& l, const Value& out) const {
     const Value* t = k.node->outputs[0];
-    return options_.pair_products && k.node->as<MatMulOp>() && k.out == t && out.rank() == t->rank() &&
+    return options_.gated_gemm && k.node->as<MatMulOp>() && k.out == t && out.rank() == t->rank() &&
            idx::provably_equal(t->shape.back(), out.shape.back() * Expr(2)) &&
            idx::provably_equal(t->elements(), out.elements() * Expr(2)) && reads_in_place(l, t, &out, true);
   }

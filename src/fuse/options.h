@@ -40,17 +40,17 @@ struct FuseOptions {
   std::shared_ptr<const std::map<std::string, float, std::less<>>> ranges;
   /// No 16-bit float arithmetic: such values are stored in float32 (fuse/widen_halves.h).
   bool widen_halves = false;
-  /// 8-bit integer GEMM and convolution are tile kernels rather than routines (fuse/integer_products.h).
+  /// 8-bit integer GEMM and convolution are tile kernels rather than routines (fuse/integer_gemm.h).
   bool integer_tiles = false;
   /// The type of the left operand, or image, of those: int8 or uint8. The right one is int8.
   DType integer_left = DType::kInt8;
   /// The left operand may be uint8 too: it is where that makes its zero point 0 (of what is never negative).
   bool integer_unsigned = false;
   /// GEMM and convolution of dequantised floats of this 8-bit type are tile kernels of it; float32: none
-  /// (fuse/float8_products.h).
+  /// (fuse/float8_gemm.h).
   DType float8_tiles = DType::kFloat32;
-  /// Gated layers are one GEMM with an epilogue over pairs of columns (fuse/pair_products.h).
-  bool pair_products = false;
+  /// Gated layers are one GEMM with an epilogue over pairs of columns (fuse/gated_gemm.h).
+  bool gated_gemm = false;
   /// Operands of a GEMM may be any expression (fuse/inline_dequantization.h).
   bool prologues = false;
   /// Constant operands of tile kernels are stored with K innermost (fuse/pack_operands.h).
@@ -71,16 +71,16 @@ struct FuseOptions {
   bool fill_channels = false;
   /// Convolutions may read vectors of 16 bytes of which memory has the first 12 (ConvOp::zeros).
   bool short_vectors = false;
-  /// K of GEMMs is padded with zeros to whole vectors (fuse/pad_products.h).
-  bool pad_products = false;
+  /// K of GEMMs is padded with zeros to whole vectors (fuse/pad_gemm_k.h).
+  bool pad_gemm_k = false;
   /// Groups of few channels of a convolution are merged (fuse/merge_groups.h).
   bool merge_groups = false;
-  /// Convolutions of large images to few channels become GEMMs and sums (fuse/tap_products.h).
-  bool tap_products = false;
+  /// Convolutions of large images to few channels become GEMMs and sums (fuse/conv_by_taps.h).
+  bool conv_by_taps = false;
   /// Element-wise work after a transpose of a window's result is done before it (fuse/hoist_elementwise.h).
   bool hoist_elementwise = false;
-  /// GEMMs whose result is read transposed exchange their operands (fuse/transpose_products.h).
-  bool transpose_products = false;
+  /// GEMMs whose result is read transposed exchange their operands (fuse/transpose_gemm.h).
+  bool transpose_gemm = false;
   /// Loops that transpose a GEMM's result take the GEMM's order (fuse/untranspose.h).
   bool untranspose = false;
   /// Dims along which a loop's output is constant become 1 (fuse/shrink_repeats.h).

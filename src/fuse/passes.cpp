@@ -5,27 +5,27 @@
 #include "fuse/append_sources.h"
 #include "fuse/attention.h"
 #include "fuse/closed_forms.h"
+#include "fuse/conv_by_taps.h"
 #include "fuse/fill_channels.h"
-#include "fuse/float8_products.h"
+#include "fuse/float8_gemm.h"
+#include "fuse/gated_gemm.h"
 #include "fuse/hoist_elementwise.h"
 #include "fuse/inline_dequantization.h"
 #include "fuse/inline_loops.h"
-#include "fuse/integer_products.h"
+#include "fuse/integer_gemm.h"
 #include "fuse/layouts.h"
 #include "fuse/merge_equal.h"
 #include "fuse/merge_groups.h"
 #include "fuse/merge_matmuls.h"
 #include "fuse/narrow_floats.h"
 #include "fuse/pack_operands.h"
-#include "fuse/pad_products.h"
-#include "fuse/pair_products.h"
+#include "fuse/pad_gemm_k.h"
 #include "fuse/quantize_attention.h"
+#include "fuse/reduce_to_gemm.h"
 #include "fuse/shrink_repeats.h"
 #include "fuse/split_reductions.h"
-#include "fuse/sum_products.h"
-#include "fuse/tap_products.h"
 #include "fuse/tile_as_loop.h"
-#include "fuse/transpose_products.h"
+#include "fuse/transpose_gemm.h"
 #include "fuse/trim_rows.h"
 #include "fuse/untranspose.h"
 #include "fuse/widen_halves.h"
@@ -49,20 +49,19 @@ constexpr Pass kPasses[] = {
      "Computes positions, and masks made of them, from their indices instead of storing them.",
      "Before inlining, which keeps constants and results of routines in memory.", fusing,
      [](PassState& s) { find_closed_forms(s.graph); }},
-    {"sum_products", "unless fusion is off", "Turns sums of products of broadcast tensors into GEMMs.",
+    {"reduce_to_gemm", "unless fusion is off", "Turns sums of products of broadcast tensors into GEMMs.",
      "After closed_forms, so that masks are no longer tensors; before narrow_floats, which keeps long sums in float32 "
      "but lets GEMMs run in 16 bits.",
-     fusing, [](PassState& s) { sum_products(s.graph, s.options); }},
-    {"integer_products", "integer_tiles; on the host unless fusion is off",
+     fusing, [](PassState& s) { reduce_to_gemm(s.graph, s.options); }},
+    {"integer_gemm", "integer_tiles; on the host unless fusion is off",
      "Turns 8-bit integer routines into int8 GEMM and convolution.",
      "Before all passes that match GEMMs or convolutions, so that they see these too.",
      [](const FuseOptions& o) { return o.integer_tiles && !(o.disabled && o.integer_left == DType::kUInt8); },
-     [](PassState& s) { lower_integer_products(s.graph, s.options); }},
-    {"float8_products", "float8_tiles",
-     "Multiplies 8-bit floats directly and applies their scales to the accumulators.",
+     [](PassState& s) { lower_integer_gemm(s.graph, s.options); }},
+    {"float8_gemm", "float8_tiles", "Multiplies 8-bit floats directly and applies their scales to the accumulators.",
      "While dequantisation is still a separate loop for each operand: inlining and narrowing would hide it.",
      [](const FuseOptions& o) { return o.float8_tiles != DType::kFloat32; },
-     [](PassState& s) { lower_float8_products(s.graph, s.options); }},
+     [](PassState& s) { lower_float8_gemm(s.graph, s.options); }},
     {"narrow_floats", "precision", "Stores weights and activations in float16 or bfloat16.",
      "Before inlining, which removes values that would be stored in 16 bits, and before tiles are accepted by type.",
      [](const FuseOptions& o) { return o.precision != DType::kFloat32; },
@@ -78,13 +77,13 @@ constexpr Pass kPasses[] = {
      "number of channels.",
      [](const FuseOptions& o) { return o.merge_groups && !o.disabled; },
      [](PassState& s) { merge_groups(s.graph, s.options); }},
-    {"tap_products", "tap_products, unless fusion is off",
+    {"conv_by_taps", "conv_by_taps, unless fusion is off",
      "Computes a convolution of large images to few channels as a GEMM of pixels and all taps, and adds up its "
      "results.",
      "After types are final: the result of its GEMM is float32; before inlining, which fuses later operations into the "
      "additions.",
-     [](const FuseOptions& o) { return o.tap_products && !o.disabled; },
-     [](PassState& s) { tap_products(s.graph, s.options); }},
+     [](const FuseOptions& o) { return o.conv_by_taps && !o.disabled; },
+     [](PassState& s) { conv_by_taps(s.graph, s.options); }},
     {"widen_halves", "widen_halves, unless fusion is off", "Stores 16-bit floats in float32.",
      "Before tiles are accepted, so that GEMMs of the model's 16-bit floats are seen in float32.",
      [](const FuseOptions& o) { return o.widen_halves && !o.disabled; }, [](PassState& s) { widen_halves(s.graph); }},
@@ -112,15 +111,15 @@ constexpr Pass kPasses[] = {
      "After inlining, which moves the slice of the row next to the GEMM.", fusing,
      [](PassState& s) { trim_rows(s.graph, s.options); }},
     {"inline_dequantization", "prologues, unless fusion is off", "Lets GEMMs dequantise an operand as they read it.",
-     "After merge_matmuls and inlining, which need the weights as tensors; before pair_products, which reorders their "
+     "After merge_matmuls and inlining, which need the weights as tensors; before gated_gemm, which reorders their "
      "columns inside the expression.",
      [](const FuseOptions& o) { return o.prologues && !o.disabled; },
      [](PassState& s) { inline_dequantization(s.graph, s.options); }},
-    {"pair_products", "pair_products, unless fusion is off",
+    {"gated_gemm", "gated_gemm, unless fusion is off",
      "Merges the two GEMMs of a gated layer into one, with an epilogue over pairs of columns.",
      "After merge_matmuls, whose merged halves it recognises; before packing, which fixes the weights' order.",
-     [](const FuseOptions& o) { return o.pair_products && !o.disabled; },
-     [](PassState& s) { pair_products(s.graph, s.options); }},
+     [](const FuseOptions& o) { return o.gated_gemm && !o.disabled; },
+     [](PassState& s) { gated_gemm(s.graph, s.options); }},
     {"attention", "unless fusion is off", "Replaces softmax(Q K^T) V by attention.",
      "After inlining, which leaves one form of softmax however it was written, and before epilogues, which would take "
      "parts of it.",
@@ -136,21 +135,21 @@ constexpr Pass kPasses[] = {
      "After attention, which has taken over masks as expressions where it can.",
      [](const FuseOptions& o) { return o.shrink_repeats && !o.disabled; },
      [](PassState& s) { shrink_repeats(s.graph); }},
-    {"pad_products", "pad_products, unless fusion is off", "Pads K of GEMMs with zeros to whole vectors.",
+    {"pad_gemm_k", "pad_gemm_k, unless fusion is off", "Pads K of GEMMs with zeros to whole vectors.",
      "After attention, which pads heads itself; when loops are final, so that those that compute an operand write the "
      "zeros.",
-     [](const FuseOptions& o) { return o.pad_products && !o.disabled; },
-     [](PassState& s) { pad_products(s.graph, s.options); }},
+     [](const FuseOptions& o) { return o.pad_gemm_k && !o.disabled; },
+     [](PassState& s) { pad_gemm_k(s.graph, s.options); }},
     {"tiles_to_loops", "always", "Turns GEMMs and convolutions that the device does not support into loops.",
      "Again: inlining may have changed operands into something that the device does not support.", always,
      [](PassState& s) { lower_refused_tiles(s.graph, s.options); }},
-    {"transpose_products", "transpose_products, unless fusion is off",
+    {"transpose_gemm", "transpose_gemm, unless fusion is off",
      "Swaps the operands of a GEMM, (A B)^T = B^T A^T, where a loop reads its result transposed and another tensor in "
      "order.",
      "After attention and padding, which match operands; before untranspose, which would give the readers the GEMM's "
      "order instead.",
-     [](const FuseOptions& o) { return o.transpose_products && !o.disabled; },
-     [](PassState& s) { transpose_products(s.graph, s.options); }},
+     [](const FuseOptions& o) { return o.transpose_gemm && !o.disabled; },
+     [](PassState& s) { transpose_gemm(s.graph, s.options); }},
     {"untranspose", "untranspose, unless fusion is off",
      "Makes loops that transpose a GEMM's result write it in the GEMM's order.",
      "After attention, which reads transposed operands by itself; before epilogues, which such loops become.",

@@ -13,7 +13,7 @@ Expr strip_casts(Expr e) {
   return e;
 }
 
-bool has_product(const Expr& e, const Value* t) {
+bool reads_gemm(const Expr& e, const Value* t) {
   if (!e->has_load) return false;
   bool found = false;
   visit(e, [&](const Expr& x) { found |= x->op == Op::kLoad && x->value == t; });
@@ -213,14 +213,14 @@ bool decompose(const Expr& e0, const Value* t, Scores& s) {
     return true;
   }
   double c;
-  if (e->op == Op::kSelect && !has_product(e->args[0], t)) return decompose_masked(e, t, s);
+  if (e->op == Op::kSelect && !reads_gemm(e->args[0], t)) return decompose_masked(e, t, s);
   if (e->op == Op::kTanh && s.any_expression) {
     if (!decompose(e->args[0], t, s) || s.bias || s.begin || s.end || s.softcap != 0) return false;
     s.softcap = 1;
     return true;
   }
   if (e->args.size() != 2) return false;
-  const bool left = has_product(e->args[0], t), right = has_product(e->args[1], t);
+  const bool left = reads_gemm(e->args[0], t), right = reads_gemm(e->args[1], t);
   if (left == right) return false;
   const Expr &x = e->args[left ? 0 : 1], &y = e->args[left ? 1 : 0];
   auto scale_by = [&](double f) {
@@ -262,7 +262,7 @@ bool decompose_masked(const Expr& e, const Value* t, Scores& s) {
   double c;
   for (const int side : {1, 2}) {
     const auto k = static_cast<std::size_t>(side);
-    if (!has_product(e->args[k], t) || !masks(e->args[3 - k], c)) continue;
+    if (!reads_gemm(e->args[k], t) || !masks(e->args[3 - k], c)) continue;
     if (!decompose(e->args[k], t, s)) return false;
     if (s.any_expression) {
       mask(s, side == 1 ? e->args[0] : logical_not(e->args[0]), c);

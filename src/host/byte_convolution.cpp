@@ -1,7 +1,7 @@
 // Convolutions of integer_tiles.h.
 #include <algorithm>
 
-#include "host/byte_product.h"
+#include "host/byte_gemm.h"
 #include "host/integer_tiles.h"
 #include "host/parallel.h"
 #include "host/transpose_tile.h"
@@ -37,14 +37,14 @@ struct Windows {
   }
 };
 
-class ByteConvolution : public ByteProduct {
+class ByteConvolution : public ByteGemmKernel {
  public:
   explicit ByteConvolution(const ByteConvDesc& d) : ByteConvolution(d, Windows(d)) {}
 
  private:
   ByteConvolution(const ByteConvDesc& d, const Windows& w)
-      : ByteProduct({1, d.batch * d.out[0] * d.out[1], d.features, d.kernel[0] * w.depth, 1,
-                     d.features * d.kernel[0] * w.run, d.weights_constant, d.threads}),
+      : ByteGemmKernel({1, d.batch * d.out[0] * d.out[1], d.features, d.kernel[0] * w.depth, 1,
+                        d.features * d.kernel[0] * w.run, d.weights_constant, d.threads}),
         d_(d),
         w_(w) {
     if (w.plain) read_in_place(d.channels);
@@ -169,7 +169,7 @@ class ByteConvolution : public ByteProduct {
   std::string form() const override { return fmt::format("8-bit windows of {} by {}", d_.kernel[0], d_.channels); }
 
   void store_sums(std::int64_t first, std::int64_t count, const std::int32_t* sums, std::int32_t* out) const override {
-    if (!d_.features_first) return ByteProduct::store_sums(first, count, sums, out);
+    if (!d_.features_first) return ByteGemmKernel::store_sums(first, count, sums, out);
     const std::int64_t positions = d_.out[0] * d_.out[1];
     while (count > 0) {
       const std::int64_t n = first / positions, at = first % positions, here = std::min(count, positions - at);
@@ -181,7 +181,7 @@ class ByteConvolution : public ByteProduct {
   }
   void store_row(std::int64_t row, std::int64_t begin, std::int64_t end, const std::int32_t* sums,
                  std::int32_t* out) const override {
-    if (!d_.features_first) return ByteProduct::store_row(row, begin, end, sums, out);
+    if (!d_.features_first) return ByteGemmKernel::store_row(row, begin, end, sums, out);
     const std::int64_t positions = d_.out[0] * d_.out[1], n = row / positions;
     for (std::int64_t m = begin; m < end; ++m) out[(n * s_.n + m) * positions + row % positions] = sums[m];
   }

@@ -43,7 +43,7 @@ class PanelKernel : public PanelWeightsKernel {
         const std::int64_t panel = rows_stay ? unit % panels : unit / groups;
         const std::int64_t first = (rows_stay ? unit / panels : unit % groups) * group;
         if (first >= m_) continue;
-        PanelProduct t{.first = first, .rows = std::min(group, m_ - first), .depth = k_};
+        PanelGemm t{.first = first, .rows = std::min(group, m_ - first), .depth = k_};
         t.a = static_cast<const float*>(args.src);
         t.a_row = k_;
         t.c_row = n_;
@@ -57,7 +57,7 @@ class PanelKernel : public PanelWeightsKernel {
         t.steps = steps.data();
         t.step_count = static_cast<int>(steps.size());
         t.c = static_cast<float*>(args.out);
-        simd().panel_product(t);
+        simd().panel_gemm(t);
       }
     });
   }
@@ -83,7 +83,7 @@ class PanelKernel : public PanelWeightsKernel {
 }  // namespace
 
 std::shared_ptr<const TileKernel> make_panel_kernel(const GemmDesc& desc, const GemmProblem& p) {
-  if (simd().panel_product == nullptr || !desc.b_constant || !p.batch.empty() || p.trans_a) return nullptr;
+  if (simd().panel_gemm == nullptr || !desc.b_constant || !p.batch.empty() || p.trans_a) return nullptr;
   if (p.k < (p.m > kManyRows ? kLeastDepthOfMany : kLeastDepth)) return nullptr;
   if (p.m < kLeastRows || p.n < PanelWeightsKernel::kPanel || p.n * p.k < kLeastWeights) return nullptr;
   for (DType t : {desc.a, desc.b, desc.out}) {

@@ -59,8 +59,8 @@ void multiply_tiles(std::int64_t depth, const std::uint8_t* a, long a_row, const
   }
 }
 
-void tile_product(std::int64_t rows, const IntegerRows& left, const IntegerRow* corrections, const void* panel,
-                  std::int32_t* c, std::int64_t c_row, int columns) {
+void tile_gemm(std::int64_t rows, const IntegerRows& left, const IntegerRow* corrections, const void* panel,
+               std::int32_t* c, std::int64_t c_row, int columns) {
   const auto* a = static_cast<const std::uint8_t*>(left.data);
   const std::int64_t depth = left.depth, a_row = left.row;
   const auto* b = static_cast<const std::int8_t*>(panel);
@@ -86,14 +86,14 @@ void tile_product(std::int64_t rows, const IntegerRows& left, const IntegerRow* 
     _tile_release();
   }
   if (row < rows)
-    byte_product(rows - row, {a + row * a_row, a_row, depth}, corrections + row, b, c + row * c_row, c_row, columns);
+    byte_gemm(rows - row, {a + row * a_row, a_row, depth}, corrections + row, b, c + row * c_row, c_row, columns);
 }
 
 }  // namespace
 }  // namespace amx
 
 using namespace amx;
-const IntegerKernels kIntegerAmx = {"AMX",         true,         kByteColumns,      4,           kTileBytes,
-                                    pack_byte_row, byte_row_sum, pack_byte_columns, tile_product};
+const IntegerKernels kIntegerAmx = {"AMX",         true,         kByteColumns,      4,        kTileBytes,
+                                    pack_byte_row, byte_row_sum, pack_byte_columns, tile_gemm};
 
 }  // namespace sardonyx::host

@@ -13,7 +13,7 @@ namespace {
 }  // namespace avx512_vnni
 
 using namespace avx512_vnni;
-const IntegerKernels kIntegerAvx512Vnni = {"AVX512-VNNI", true,         kByteColumns,      4,           4,
-                                           pack_byte_row, byte_row_sum, pack_byte_columns, byte_product};
+const IntegerKernels kIntegerAvx512Vnni = {"AVX512-VNNI", true,         kByteColumns,      4,        4,
+                                           pack_byte_row, byte_row_sum, pack_byte_columns, byte_gemm};
 
 }  // namespace sardonyx::host

@@ -20,7 +20,7 @@ using AllByteTiles = ByteTiles<1, 2, 3, 4, 5, 6>;
 }  // namespace avx_vnni
 
 using namespace avx_vnni;
-const IntegerKernels kIntegerAvxVnni = {"AVX-VNNI",    true,         kByteColumns,      4,           4,
-                                        pack_byte_row, byte_row_sum, pack_byte_columns, byte_product};
+const IntegerKernels kIntegerAvxVnni = {"AVX-VNNI",    true,         kByteColumns,      4,        4,
+                                        pack_byte_row, byte_row_sum, pack_byte_columns, byte_gemm};
 
 }  // namespace sardonyx::host

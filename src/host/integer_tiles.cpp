@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "host/byte_product.h"
+#include "host/byte_gemm.h"
 #include "host/gemm_problem.h"
 
 namespace sardonyx::host {
@@ -15,11 +15,11 @@ std::int64_t product(const std::vector<std::int64_t>& dims) {
   return std::accumulate(dims.begin(), dims.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-class ByteGemm : public ByteProduct {
+class ByteGemm : public ByteGemmKernel {
  public:
   ByteGemm(const ByteGemmDesc& d, GemmProblem p)
-      : ByteProduct({product(p.batch), p.m, p.n, p.k, product(p.batch_b), product(p.batch_b) * p.k * p.n, d.b_constant,
-                     d.threads}),
+      : ByteGemmKernel({product(p.batch), p.m, p.n, p.k, product(p.batch_b), product(p.batch_b) * p.k * p.n,
+                        d.b_constant, d.threads}),
         p_(std::move(p)),
         trans_b_(d.trans_b) {
     read_in_place(p_.k);

@@ -85,7 +85,7 @@ class PanelConvolution : public TileKernel {
     check(args.packed != nullptr, "constant weights must come packed");
     const auto weights = in_panels(*args.packed, args.weights);
     const std::vector<EpilogueStep> steps = epilogue_steps(d_.post, args.operands, image_of(d_));
-    PanelProduct job{.depth = depth_, .taps = runs_, .source_step = group_};
+    PanelGemm job{.depth = depth_, .taps = runs_, .source_step = group_};
     job.a = static_cast<const float*>(args.src);
     job.a_row = d_.in_channels;
     job.c_row = d_.out_channels;
@@ -104,7 +104,7 @@ class PanelConvolution : public TileKernel {
     Shares shares(units, used);
     parallel_for(used, 1, d_.threads, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t thread = begin; thread < end; ++thread) {
-        PanelProduct t = job;
+        PanelGemm t = job;
         std::int64_t prepared = -1;
         for (std::int64_t unit; shares.take(static_cast<int>(thread), unit);) {
           const std::int64_t group = unit / chunks, panel = unit % chunks * chunk_;
@@ -130,7 +130,7 @@ class PanelConvolution : public TileKernel {
   bool whole(std::int64_t column) const { return column >= 0 && column + d_.kernel[1] <= d_.in[1]; }
 
   /// Multiplies the group's rows with panels [begin, end).
-  void multiply(const PanelProduct& job, PanelProduct& t, std::int64_t begin, std::int64_t end) const {
+  void multiply(const PanelGemm& job, PanelGemm& t, std::int64_t begin, std::int64_t end) const {
     const bool prefetched = taps_ * d_.in_channels <= kPrefetchedDepth;
     for (std::int64_t p = begin; p < end; ++p) {
       t.b = job.b + p * panel_step();
@@ -138,7 +138,7 @@ class PanelConvolution : public TileKernel {
       t.column = p * kPanel;
       t.columns = static_cast<int>(std::min(kPanel, d_.out_channels - t.column));
       t.bias = job.bias ? job.bias + t.column : nullptr;
-      simd().panel_product(t);
+      simd().panel_gemm(t);
       t.later += t.later_bytes;
     }
   }
@@ -231,7 +231,7 @@ bool worth_it(const ConvDesc& d) {
 }  // namespace
 
 std::shared_ptr<const TileKernel> make_panel_convolution(const ConvDesc& d) {
-  if (simd().panel_product == nullptr || d.spatial != 2 || d.transposed || d.groups != 1 ||
+  if (simd().panel_gemm == nullptr || d.spatial != 2 || d.transposed || d.groups != 1 ||
       d.layout != ImageLayout::kChannelsLast || !d.weights_constant)
     return nullptr;
   for (DType t : {d.src, d.weights, d.dst})

@@ -92,7 +92,7 @@ struct WinogradTransforms {
 /// Rows [first, first + rows) of c = a * b + bias with an epilogue, in the columns of one panel. b is
 /// [taps][depth][64]. Row i of a consists of `depth` elements at each of sources[tap * source_step + i - first] or, if
 /// there are no sources and one tap, at a + i * a_row.
-struct PanelProduct {
+struct PanelGemm {
   std::int64_t first = 0, rows = 0, depth = 0, taps = 1;
   const float* const* sources = nullptr;
   std::int64_t source_step = 0;
@@ -110,7 +110,7 @@ struct PanelProduct {
   float* c = nullptr;
 };
 
-/// Bytes of PanelProduct::later that panel_product() can prefetch during a whole GEMM: a cache line per row of a panel
+/// Bytes of PanelGemm::later that panel_gemm() can prefetch during a whole GEMM: a cache line per row of a panel
 /// and tile of 6 rows.
 inline std::int64_t panel_prefetches(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
   if (rows <= 3 * 6) return 0;  // few rows leave only time to prefetch the next panel
@@ -133,7 +133,7 @@ struct SimdKernels {
   void (*few_rows)(int rows, std::int64_t depth, const float* a, std::int64_t a_row, const float* b, const float* bias,
                    float* c, std::int64_t c_row, int columns);
   /// Null if oneDNN's kernel is as fast.
-  void (*panel_product)(const PanelProduct& product);
+  void (*panel_gemm)(const PanelGemm& product);
   int winograd_columns, winograd_rows;  ///< of a panel of weights; rows that are multiplied with it best
   /// c[rows][columns] = a[rows][depth] * panel[depth][columns], while the panel `next` is prefetched. `columns` is
   /// winograd_columns or half of it.

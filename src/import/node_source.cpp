@@ -15,7 +15,7 @@ Signature NodeSource::signature(const std::map<std::string, std::int64_t>& dims)
 std::unique_ptr<Graph> NodeSource::import(const ImportOptions& options) const { return import_model(nodes_, options); }
 
 QuantizationReport NodeSource::quantize(const CalibrationTable& table, DType type) {
-  return quantize_products(nodes_, table, type);
+  return quantize_layers(nodes_, table, type);
 }
 
 void NodeSource::release_weights() {

@@ -216,7 +216,7 @@ class Quantizer {
 
 }  // namespace
 
-QuantizationReport quantize_products(model::Model& model, const CalibrationTable& table, DType type) {
+QuantizationReport quantize_layers(model::Model& model, const CalibrationTable& table, DType type) {
   Quantizer q(table, type);
   q.run(model.graph);
   return std::move(q.report);

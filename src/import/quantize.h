@@ -18,7 +18,7 @@ namespace sardonyx {
 /// A product stays in float if the table has no range of its activation, or if it has no constant weights on the right,
 /// has groups, a transposed activation, or more than two spatial axes; the report says which. Weights that nothing
 /// else reads are dropped in float.
-QuantizationReport quantize_products(model::Model& model, const CalibrationTable& table, DType type);
+QuantizationReport quantize_layers(model::Model& model, const CalibrationTable& table, DType type);
 
 /// Which nodes stay in float32 with precision fp16 and these ranges, because their results or the activations that they
 /// multiply reach beyond half of float16's range: with reasons, in `in_float`. `quantized`: the other MatMul, Gemm,

@@ -27,13 +27,13 @@
 //   kSink, sink(b, h)                  one more score, without a value (attention sink)
 //   kZeroEmpty                         a query without keys gives zeros, not NaN
 #pragma once
-#include "attention_products.h"
+#include "attention_gemms.h"
 
 namespace sdx {
 
 template <class P, int kForm>
-struct AttentionKernel : AttentionProducts<P, kForm> {
-  using Base = AttentionProducts<P, kForm>;
+struct AttentionKernel : AttentionGemms<P, kForm> {
+  using Base = AttentionGemms<P, kForm>;
   using Base::kFamily, Base::kMma, Base::kVector, Base::kDv, Base::kKeys, Base::kTilesQ, Base::kTilesK, Base::kTilesV,
       Base::kSteps, Base::kCount, Base::kSlots, Base::kVectorsQ, Base::kQueryRows, Base::kMergeTiles, Base::kTileChunks,
       Base::kBuffers;
@@ -164,7 +164,7 @@ struct AttentionKernel : AttentionProducts<P, kForm> {
   // Turns the scores of the tile at t0 into probabilities relative to the new maximum, and rescales earlier sums.
   SDX_FN void update_softmax(i32 t0, const Ranges& r, f32 (&scores)[kTilesQ][kTilesK][kCount],
                              f32 (&top)[kTilesQ][kSlots], f32 (&total)[kTilesQ][kSlots],
-                             f32 (&sums)[kTilesQ][kTilesV][kCount]) const {
+                             f32 (&acc)[kTilesQ][kTilesV][kCount]) const {
     const bool edge = t0 < r.all.low || t0 + kKeys > r.all.high;
 #pragma clang loop unroll(full)
     for (int q = 0; q < kTilesQ; ++q) {
@@ -229,7 +229,7 @@ struct AttentionKernel : AttentionProducts<P, kForm> {
 #pragma clang loop unroll(full)
         for (int d = 0; d < kTilesV; ++d)
 #pragma clang loop unroll(full)
-          for (int e = 0; e < kCount; ++e) sums[q][d][e] *= rescale[slot_of(e)];
+          for (int e = 0; e < kCount; ++e) acc[q][d][e] *= rescale[slot_of(e)];
       }
     }
   }
@@ -251,7 +251,7 @@ struct AttentionKernel : AttentionProducts<P, kForm> {
     i32 t, end;
     own_keys(r, split, t, end);
     const bool active = row0 + tile_row(0) < rows;
-    f32 top[kTilesQ][kSlots], total[kTilesQ][kSlots], sums[kTilesQ][kTilesV][kCount] = {};
+    f32 top[kTilesQ][kSlots], total[kTilesQ][kSlots], acc[kTilesQ][kTilesV][kCount] = {};
 #pragma clang loop unroll(full)
     for (int q = 0; q < kTilesQ; ++q)
 #pragma clang loop unroll(full)
@@ -280,8 +280,8 @@ struct AttentionKernel : AttentionProducts<P, kForm> {
         barrier();
         if (t + kKeys < end) copy_keys(t + kKeys, from);
         if (active) {
-          update_softmax(t, r, scores, top, total, sums);
-          multiply_values(scores, sums);
+          update_softmax(t, r, scores, top, total, acc);
+          multiply_values(scores, acc);
         }
       }
       barrier();
@@ -309,13 +309,13 @@ struct AttentionKernel : AttentionProducts<P, kForm> {
           f32 scores[kTilesQ][kTilesK][kCount] = {};
           multiply_keys(tile, own, queries, scores);
           if constexpr (kVector) {
-            update_softmax(t, r, scores, top, total, sums);
-            multiply_values(scores, sums);
+            update_softmax(t, r, scores, top, total, acc);
+            multiply_values(scores, acc);
           } else {
             ValueRing ring;
             read_first_values(tile, ring);
-            update_softmax(t, r, scores, top, total, sums);
-            multiply_values_ahead(tile, scores, ring, sums);
+            update_softmax(t, r, scores, top, total, acc);
+            multiply_values_ahead(tile, scores, ring, acc);
           }
         }
         if constexpr (kBuffers == 2) {
@@ -325,11 +325,11 @@ struct AttentionKernel : AttentionProducts<P, kForm> {
       }
       lds_barrier();
     }
-    finish(top, total, sums, split);
+    finish(top, total, acc, split);
   }
 
   /// Adds up the sums of lanes and waves, and stores the result.
-  SDX_FN void finish(f32 (&top)[kTilesQ][kSlots], f32 (&total)[kTilesQ][kSlots], f32 (&sums)[kTilesQ][kTilesV][kCount],
+  SDX_FN void finish(f32 (&top)[kTilesQ][kSlots], f32 (&total)[kTilesQ][kSlots], f32 (&acc)[kTilesQ][kTilesV][kCount],
                      u32 split) const {
 #pragma clang loop unroll(full)
     for (int q = 0; q < kTilesQ; ++q)
@@ -339,14 +339,14 @@ struct AttentionKernel : AttentionProducts<P, kForm> {
         if constexpr (!kVector && detail::pack_loss<T>() != 0) total[q][k] *= 1 / (1 + detail::pack_loss<T>());
         if constexpr (P::kPlain != 0) top[q][k] *= p.factor();
       }
-    if constexpr (C::kWavesK > 1) merge(top, total, sums);
-    if (wave_k == 0) store(top, total, sums, split);
+    if constexpr (C::kWavesK > 1) merge(top, total, acc);
+    if (wave_k == 0) store(top, total, acc, split);
     lds_barrier();
   }
 
   // Merges the partial results of the waves in a row of the grid into the first of them.
   SDX_FN void merge(f32 (&top)[kTilesQ][kSlots], f32 (&total)[kTilesQ][kSlots],
-                    f32 (&sums)[kTilesQ][kTilesV][kCount]) const {
+                    f32 (&acc)[kTilesQ][kTilesV][kCount]) const {
     static_assert(kTilesQ == 1);
     const auto all = (detail::shared_ptr<f32>)shared + wave_q * (kWave * kMergeTiles * kCount) + lane;
     for (u32 other = 1; other < C::kWavesK; ++other) {
@@ -370,13 +370,13 @@ struct AttentionKernel : AttentionProducts<P, kForm> {
         if (wave_k == other)
 #pragma clang loop unroll(full)
           for (int x = 0; x < kMany; ++x)
-            if (d + x / kCount < kTilesV) all[x * kWave] = sums[0][d + x / kCount][x % kCount];
+            if (d + x / kCount < kTilesV) all[x * kWave] = acc[0][d + x / kCount][x % kCount];
         lds_barrier();
         if (wave_k == 0)
 #pragma clang loop unroll(full)
           for (int x = 0; x < kMany; ++x)
             if (d + x / kCount < kTilesV) {
-              f32& s = sums[0][d + x / kCount][x % kCount];
+              f32& s = acc[0][d + x / kCount][x % kCount];
               s = s * own[slot_of(x % kCount)] + all[x * kWave] * its[slot_of(x % kCount)];
             }
         lds_barrier();
@@ -385,10 +385,10 @@ struct AttentionKernel : AttentionProducts<P, kForm> {
   }
 
   static SDX_FN u32 value_of(u32 lane, u32 d, u32 e) {
-    return d * 16 + (kMma ? M::sum_col(lane, e) : M::sum_row(lane, e));
+    return d * 16 + (kMma ? M::acc_col(lane, e) : M::acc_row(lane, e));
   }
   SDX_FN void store(const f32 (&top)[kTilesQ][kSlots], const f32 (&total)[kTilesQ][kSlots],
-                    const f32 (&sums)[kTilesQ][kTilesV][kCount], u32 split) const {
+                    const f32 (&acc)[kTilesQ][kTilesV][kCount], u32 split) const {
     using Out = typename P::Out;
     // Consecutive elements of an output row that a lane holds.
     constexpr int kRun = P::kOutDirect == 0 || kVector || kFamily == MatrixFamily::kWmma11 ? 1
@@ -411,7 +411,7 @@ struct AttentionKernel : AttentionProducts<P, kForm> {
           for (int d = 0; d < kTilesV; ++d)
 #pragma clang loop unroll(full)
             for (int e = 0; e < kCount; ++e)
-              if (slot_of(e) == u32(k)) to[value_of(lane, d, e)] = sums[q][d][e];
+              if (slot_of(e) == u32(k)) to[value_of(lane, d, e)] = acc[q][d][e];
           continue;
         }
         const f32 scale = attention_scale(p, b, row.h, top[q][k], total[q][k]);
@@ -425,7 +425,7 @@ struct AttentionKernel : AttentionProducts<P, kForm> {
             if (P::kValueDim % 16 != 0 && at >= P::kValueDim) continue;
             Run run;
 #pragma clang loop unroll(full)
-            for (int x = 0; x < kRun; ++x) run.x[x] = p.result(b, row.h, row.s, at + x, sums[q][d][e + x] * scale);
+            for (int x = 0; x < kRun; ++x) run.x[x] = p.result(b, row.h, row.s, at + x, acc[q][d][e + x] * scale);
             if constexpr (kRun == 1)
               to[at * p.out_step()] = run.x[0];
             else

@@ -86,7 +86,7 @@ struct AttentionOperands {
       return j * 16 + r;
   }
   SDX_FN u32 key_of(u32 j, u32 e) const {
-    return wave_k * C::kKeysWave + key_at(j, kMma ? M::sum_col(lane, e) : M::sum_row(lane, e));
+    return wave_k * C::kKeysWave + key_at(j, kMma ? M::acc_col(lane, e) : M::acc_row(lane, e));
   }
   template <class F>
   static SDX_FN f32 over_lanes(f32 x, F combine) {  // reduces over the lanes that hold sums of the same query

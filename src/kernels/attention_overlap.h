@@ -15,12 +15,12 @@ struct AttentionOverlapped : AttentionKernel<P, kForm> {
   using typename Base::T, typename Base::C, typename Base::M, typename Base::Row, typename Base::Bases,
       typename Base::Fetched, typename Base::Ranges, typename Base::KeyRing, typename Base::ValueRing;
   using Scores = f32[kTilesQ][kTilesK][kCount];
-  using Sums = f32[kTilesQ][kTilesV][kCount];
+  using AccTile = f32[kTilesQ][kTilesV][kCount];
   using Queries = vec16[kTilesQ][kSteps][kVectorsQ];
   using Each = f32[kTilesQ];
   using Pair = vec<f32, 2>;
 
-  static constexpr int kProducts = kSteps * kTilesK;   // operands of the first GEMM
+  static constexpr int kMmas = kSteps * kTilesK;       // operands of the first GEMM
   static constexpr int kPairs = kTilesK * kCount / 2;  // of scores of a query tile
   static_assert(kSlots == 1 && C::kWavesK == 1 && sizeof(T) == 2);
 
@@ -37,7 +37,7 @@ struct AttentionOverlapped : AttentionKernel<P, kForm> {
   }
   /// Raises the bases of the probabilities, and rescales the accumulators, where a score exceeds them by much. m: the
   /// maxima of the lane's scores.
-  SDX_FN void rebase(const Each& m, Each& top, Each& total, Sums& sums) const {
+  SDX_FN void rebase(const Each& m, Each& top, Each& total, AccTile& acc) const {
     bool higher = false;
 #pragma clang loop unroll(full)
     for (int q = 0; q < kTilesQ; ++q) higher |= this->exceeds(m[q], top[q]);
@@ -52,7 +52,7 @@ struct AttentionOverlapped : AttentionKernel<P, kForm> {
 #pragma clang loop unroll(full)
       for (int d = 0; d < kTilesV; ++d)
 #pragma clang loop unroll(full)
-        for (int e = 0; e < kCount; ++e) sums[q][d][e] *= rescale;
+        for (int e = 0; e < kCount; ++e) acc[q][d][e] *= rescale;
     }
   }
 
@@ -113,13 +113,13 @@ struct AttentionOverlapped : AttentionKernel<P, kForm> {
 #pragma clang loop unroll(full)
           for (int e = 0; e < kCount; ++e) next[q][j][e] = 0;
 #pragma clang loop unroll(full)
-      for (int i = 0; i < kProducts; ++i) {
+      for (int i = 0; i < kMmas; ++i) {
         this->read_key(keys, i + C::kAhead, ring);
 #pragma clang loop unroll(full)
         for (int q = 0; q < kTilesQ; ++q)
-          M::product(ring.x[i % KeyRing::kSlots], queries[q][i / kTilesK], next[q][i % kTilesK]);
+          M::mma(ring.x[i % KeyRing::kSlots], queries[q][i / kTilesK], next[q][i % kTilesK]);
 #pragma clang loop unroll(full)
-        for (int k = i * kPairs * kTilesQ / kProducts; k < (i + 1) * kPairs * kTilesQ / kProducts; ++k)
+        for (int k = i * kPairs * kTilesQ / kMmas; k < (i + 1) * kPairs * kTilesQ / kMmas; ++k)
           weigh(scores[k / kPairs], k % kPairs, f, shift[k / kPairs], added[k / kPairs]);
         in_turn<kTilesQ * M::kInstructions>();
         detail::stay();
@@ -131,7 +131,7 @@ struct AttentionOverlapped : AttentionKernel<P, kForm> {
   /// Adds the products of probabilities and values. Next: meanwhile, m becomes the maxima of `next`.
   template <bool Next>
   SDX_FN void multiply_values(detail::shared_ptr<vec16> values, const Scores& probabilities, const Scores& next,
-                              Sums& sums, Each& m) const {
+                              AccTile& acc, Each& m) const {
     constexpr int kMany = kStepsV * kTilesV;
     ValueRing ring;
     this->read_first_values(values, ring);
@@ -146,7 +146,7 @@ struct AttentionOverlapped : AttentionKernel<P, kForm> {
         for (int q = 0; q < kTilesQ; ++q) this->pack_probabilities(probabilities[q], i / kTilesV, x[q]);
       detail::stay();
 #pragma clang loop unroll(full)
-      for (int q = 0; q < kTilesQ; ++q) M::product(ring.x[i % ValueRing::kSlots], x[q], sums[q][i % kTilesV]);
+      for (int q = 0; q < kTilesQ; ++q) M::mma(ring.x[i % ValueRing::kSlots], x[q], acc[q][i % kTilesV]);
       if constexpr (Next)
 #pragma clang loop unroll(full)
         for (int k = i * kPairs * kTilesQ / kMany; k < (i + 1) * kPairs * kTilesQ / kMany; ++k)
@@ -158,7 +158,7 @@ struct AttentionOverlapped : AttentionKernel<P, kForm> {
   struct State {
     Queries queries;
     Each top, total, m;  // m: maxima of the scores of the current tile
-    Sums sums;
+    AccTile acc;
     Fetched fetched;
   };
   /// Loads the keys of the tile at t, and the values of the one before.
@@ -184,12 +184,12 @@ struct AttentionOverlapped : AttentionKernel<P, kForm> {
       if (!Inside && (t < r.all.low || t + kKeys > r.all.high))
 #pragma clang loop unroll(full)
         for (int q = 0; q < kTilesQ; ++q) this->mask(t, r, q, scores[q]), s.m[q] = most(scores[q]);
-      rebase(s.m, s.top, s.total, s.sums);
+      rebase(s.m, s.top, s.total, s.acc);
       if (second)
         weigh_and_multiply<true>(there, ring, s.queries, s.top, s.total, scores, next);
       else
         weigh_and_multiply<false>(there, ring, s.queries, s.top, s.total, scores, next);
-      multiply_values<true>(here, scores, next, s.sums, s.m);
+      multiply_values<true>(here, scores, next, s.acc, s.m);
     }
     lds_barrier();
   }
@@ -208,7 +208,7 @@ struct AttentionOverlapped : AttentionKernel<P, kForm> {
 #pragma clang loop unroll(full)
       for (int d = 0; d < kTilesV; ++d)
 #pragma clang loop unroll(full)
-        for (int e = 0; e < kCount; ++e) s.sums[q][d][e] = 0;
+        for (int e = 0; e < kCount; ++e) s.acc[q][d][e] = 0;
     }
     Row own[kTilesQ][kQueryRows];
 #pragma clang loop unroll(full)
@@ -249,7 +249,7 @@ struct AttentionOverlapped : AttentionKernel<P, kForm> {
     lds_barrier();
 #pragma clang loop unroll(full)
     for (int q = 0; q < kTilesQ; ++q) top[q][0] = s.top[q], total[q][0] = s.total[q];
-    this->finish(top, total, s.sums, split);
+    this->finish(top, total, s.acc, split);
   }
 };
 

@@ -78,7 +78,7 @@ struct AttentionStep {
   }
 
   /// Merges the results of a wave's teams into `mine`, in LDS.
-  static SDX_FN void combine_teams(detail::shared_ptr<f32> mine, f32 (&sums)[kGroup][kVec], const f32 (&top)[kGroup],
+  static SDX_FN void combine_teams(detail::shared_ptr<f32> mine, f32 (&acc)[kGroup][kVec], const f32 (&top)[kGroup],
                                    f32 (&total)[kGroup]) {
     const u32 thread = thread_id(), d0 = thread % kLanes * kVec;
 #pragma clang loop unroll(full)
@@ -92,13 +92,13 @@ struct AttentionStep {
       for (u32 x = kLanes; x < kWave; x *= 2) total[g] += detail::attention_xor(total[g], x);
 #pragma clang loop unroll(full)
       for (u32 e = 0; e < kVec; ++e) {
-        sums[g][e] *= scale;
+        acc[g][e] *= scale;
 #pragma clang loop unroll(full)
-        for (u32 x = kLanes; x < kWave; x *= 2) sums[g][e] += detail::attention_xor(sums[g][e], x);
+        for (u32 x = kLanes; x < kWave; x *= 2) acc[g][e] += detail::attention_xor(acc[g][e], x);
       }
       if (thread % kWave < kLanes) {
 #pragma clang loop unroll(full)
-        for (u32 e = 0; e < kVec; ++e) mine[g * P::kDim + d0 + e] = sums[g][e];
+        for (u32 e = 0; e < kVec; ++e) mine[g * P::kDim + d0 + e] = acc[g][e];
         if (d0 == 0) mine[kElements + g] = m, mine[kElements + kGroup + g] = total[g];
       }
     }
@@ -116,8 +116,8 @@ struct AttentionStep {
     static SDX_SHARED T fresh[2 * P::kDim];
     static SDX_SHARED f32 parts[kWaves * kPart];
     static SDX_SHARED f32 all[kStepCluster * kPart];
-    const u32 kv_heads = n.heads / kGroup, shares = n.splits * kStepCluster;
-    const u32 unit = block_id() / shares, share = block_id() % shares;
+    const u32 kv_heads = n.heads / kGroup, ranges = n.splits * kStepCluster;
+    const u32 unit = block_id() / ranges, range = block_id() % ranges;
     const i64 b = unit / kv_heads, head = unit % kv_heads, h0 = head * kGroup;
     const u32 thread = thread_id(), team = thread / kLanes, d0 = thread % kLanes * kVec;
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -130,7 +130,7 @@ struct AttentionStep {
       low = max(p.begin(b, h0, 0), i64(0));
       high = min(p.end(b, h0, 0), i64(n.keys));
     }
-    const i64 own = high > low ? (high - low + shares - 1) / shares : 0, first = low + share * own,
+    const i64 own = high > low ? (high - low + ranges - 1) / ranges : 0, first = low + range * own,
               last = min(high, first + own);
     const T* const keys = p.past_key() + ((b * kv_heads + head) * n.past_rows) * P::kDim + d0;
     const T* const values = p.past_value() + ((b * kv_heads + head) * n.past_rows) * P::kDim + d0;
@@ -152,7 +152,7 @@ struct AttentionStep {
     for (u32 i = thread; i < kElements; i += kThreads)
       queries[i] = cast<f32>(cast<T>(p.query(b, h0 + i / P::kDim, i % P::kDim)));
     const bool has_fresh = start >= first && start < last;
-    if (has_fresh || (share == 0 && !(start >= low && start < high)))
+    if (has_fresh || (range == 0 && !(start >= low && start < high)))
       for (u32 i = thread; i < 2 * P::kDim; i += kThreads) {
         const bool is_value = i >= P::kDim;
         const u32 d = i % P::kDim;
@@ -162,7 +162,7 @@ struct AttentionStep {
           (is_value ? p.value() : p.key())[((b * kv_heads + head) * n.capacity + start) * P::kDim + d] = x;
       }
     lds_barrier();
-    f32 query[kGroup][kVec], sums[kGroup][kVec] = {}, top[kGroup], total[kGroup];
+    f32 query[kGroup][kVec], acc[kGroup][kVec] = {}, top[kGroup], total[kGroup];
 #pragma clang loop unroll(full)
     for (u32 g = 0; g < kGroup; ++g) {
       top[g] = -inf32(), total[g] = 0;
@@ -200,23 +200,23 @@ struct AttentionStep {
         top[g] = m;
         total[g] *= rescale;
 #pragma clang loop unroll(full)
-        for (u32 e = 0; e < kVec; ++e) sums[g][e] *= rescale;
+        for (u32 e = 0; e < kVec; ++e) acc[g][e] *= rescale;
 #pragma clang loop unroll(full)
         for (u32 u = 0; u < kAhead; ++u) {
           const f32 x = detail::fast_exp(scores[u][g] - base);
           total[g] += x;
 #pragma clang loop unroll(full)
-          for (u32 e = 0; e < kVec; ++e) sums[g][e] = __builtin_fmaf(x, cast<f32>(v[u].x[e]), sums[g][e]);
+          for (u32 e = 0; e < kVec; ++e) acc[g][e] = __builtin_fmaf(x, cast<f32>(v[u].x[e]), acc[g][e]);
         }
       }
     }
-    combine_teams((detail::shared_ptr<f32>)parts + thread / kWave * kPart, sums, top, total);
+    combine_teams((detail::shared_ptr<f32>)parts + thread / kWave * kPart, acc, top, total);
     lds_barrier();
     const auto finish = [&](u32 i, f32 sum, f32 top, f32 total) SDX_LAMBDA {
       const u32 g = i / P::kDim, d = i % P::kDim;
       if (n.splits > 1) {
         f32* const to =
-            n.partial + ((b * n.heads + h0 + g) * n.splits + share / kStepCluster) * ((P::kDim + 15) / 16 * 16 + 2);
+            n.partial + ((b * n.heads + h0 + g) * n.splits + range / kStepCluster) * ((P::kDim + 15) / 16 * 16 + 2);
         to[d] = sum;
         if (d == 0) to[(P::kDim + 15) / 16 * 16] = top, to[(P::kDim + 15) / 16 * 16 + 1] = total;
       } else {
@@ -225,7 +225,7 @@ struct AttentionStep {
       }
     };
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    const u32 rank = share % kStepCluster;
+    const u32 rank = range % kStepCluster;
     detail::cluster_wait();  // all workgroups of the cluster have started, so their LDS exists
     combine((detail::shared_ptr<f32>)parts, kWaves, [&](u32 i, f32 sum, f32 top, f32 total) SDX_LAMBDA {
       const auto to = (detail::shared_ptr<f32>)all + rank * kPart;

@@ -95,7 +95,7 @@ struct AttentionStepMma {
   static_assert(kGroup * (kPitch + 1) * 4 <= kWaveVectors * 16);
   // Stride of a query, padded so that the 8 rows of a column of chunks lie in different banks.
   static constexpr u32 kQueryPitch = kLayout.padded_dim();
-  static constexpr u32 kQueriesAt = kLayout.queries_at(), kFreshAt = kLayout.new_row_at(), kSumsAt = kLayout.sums_at(),
+  static constexpr u32 kQueriesAt = kLayout.queries_at(), kFreshAt = kLayout.new_row_at(), kAccAt = kLayout.acc_at(),
                        kStatisticsAt = kLayout.statistics_at(), kTopsAt = kLayout.maxima_at(),
                        kBarrierAt = kLayout.barrier_at(), kBytes = kLayout.bytes();
 
@@ -186,8 +186,8 @@ struct AttentionStepMma {
   }
 
   /// Whether key t belongs to a wave of this workgroup.
-  SDX_FN bool owns(u32 t, u32 share, u32 shares) const {
-    return n.splits == 1 ? t / kTile % kCluster == share : t / kTile % shares == share;
+  SDX_FN bool owns(u32 t, u32 range, u32 ranges) const {
+    return n.splits == 1 ? t / kTile % kCluster == range : t / kTile % ranges == range;
   }
 
   /// Half of the threads compute queries, the others the new row, so that both wait for memory at the same time;
@@ -214,7 +214,7 @@ struct AttentionStepMma {
 
   /// Computes the scores of the keys from `first` on, and adds their products with the values.
   SDX_FN void multiply_tile(detail::shared_ptr<vec16> tile, const u32 (&query)[kDim / 16][2], i64 b, i64 h0, u32 first,
-                            u32 low, u32 high, f32 (&sums)[kDim / 16][4], f32 (&top)[2], f32 (&total)[2]) const {
+                            u32 low, u32 high, f32 (&acc)[kDim / 16][4], f32 (&top)[2], f32 (&total)[2]) const {
     const u32 lane = thread_id() % kWave, column = lane / 4, pair = lane % 4;
     f32 x[4] = {};
 #pragma clang loop unroll(full)
@@ -253,17 +253,17 @@ struct AttentionStepMma {
 #pragma clang loop unroll(full)
     for (u32 s = 0; s < kDim / 16; ++s) {
 #pragma clang loop unroll(full)
-      for (u32 e = 0; e < 4; ++e) sums[s][e] *= scale[e % 2];
+      for (u32 e = 0; e < 4; ++e) acc[s][e] *= scale[e % 2];
       u32 v[4];
       const u32 row = lane % 8 + lane / 16 * 8, chunk = s * 2 + lane / 8 % 2;
       detail::load_matrices<true>((const detail::shared16*)(tile + kTileVectors + Rows::at(row, chunk)), v);
-      detail::mma<T>(v[0], v[1], v[2], v[3], weights[0], weights[1], sums[s][0], sums[s][1], sums[s][2], sums[s][3]);
+      detail::mma<T>(v[0], v[1], v[2], v[3], weights[0], weights[1], acc[s][0], acc[s][1], acc[s][2], acc[s][3]);
     }
   }
 
   /// Stores the sums of the workgroup's waves, relative to a common maximum for each head, over their tiles.
-  SDX_FN void share_sums(detail::shared_ptr<vec16> tile, const f32 (&sums)[kDim / 16][4], f32 (&top)[2],
-                         f32 (&total)[2]) const {
+  SDX_FN void exchange_acc(detail::shared_ptr<vec16> tile, const f32 (&acc)[kDim / 16][4], f32 (&top)[2],
+                           f32 (&total)[2]) const {
     const u32 wave = tma_detail::same(thread_id() / kWave), lane = thread_id() % kWave, column = lane / 4,
               pair = lane % 4;
     const auto part = (detail::shared_ptr<f32>)tile, tops = lds<f32>(kTopsAt);
@@ -284,8 +284,8 @@ struct AttentionStepMma {
       if (g >= kGroup) continue;
 #pragma clang loop unroll(full)
       for (u32 s = 0; s < kDim / 16; ++s) {
-        part[g * kPitch + s * 16 + column] = sums[s][e] * scale;
-        part[g * kPitch + s * 16 + column + 8] = sums[s][2 + e] * scale;
+        part[g * kPitch + s * 16 + column] = acc[s][e] * scale;
+        part[g * kPitch + s * 16 + column + 8] = acc[s][2 + e] * scale;
       }
       if (column == 0) part[kGroup * kPitch + g] = total[e] * scale;
     }
@@ -298,7 +298,7 @@ struct AttentionStepMma {
                                      Finish finish) {
     using namespace tma_detail;
     const u32 thread = thread_id();
-    const auto all = lds<f32>(kSumsAt), statistics = lds<f32>(kStatisticsAt);
+    const auto all = lds<f32>(kAccAt), statistics = lds<f32>(kStatisticsAt);
     cluster_wait();  // all workgroups of the cluster have started, so their LDS and barriers exist
     for (u32 i = thread; i < kElements; i += kThreads) {
       const u32 g = i / kDim, owner = i / kSlice;
@@ -330,8 +330,8 @@ struct AttentionStepMma {
 
   SDX_FN void run(u32 batches) const {
     using namespace tma_detail;
-    const u32 kv_heads = n.heads / kGroup, shares = n.splits * kCluster;
-    const u32 unit = block_id() / shares, share = block_id() % shares, rank = share % kCluster;
+    const u32 kv_heads = n.heads / kGroup, ranges = n.splits * kCluster;
+    const u32 unit = block_id() / ranges, range = block_id() % ranges, rank = range % kCluster;
     const i64 b = unit / kv_heads, head = unit % kv_heads, h0 = head * kGroup;
     const u32 thread = thread_id(), wave = same(thread / kWave), lane = thread % kWave;
     const u32 barrier = shared_address(lds<u8>(kBarrierAt));
@@ -345,8 +345,8 @@ struct AttentionStepMma {
     }
     const auto tile = lds<vec16>(wave * kWaveVectors * 16);
     const i64 row0 = (b * kv_heads + head) * n.past_rows;
-    const u32 round = kTile * kWaves * shares;
-    u32 first = kTile * (wave * shares + share);
+    const u32 round = kTile * kWaves * ranges;
+    u32 first = kTile * (wave * ranges + range);
     const u32 past_rows = u32(min(n.past_rows, i64(n.keys)));  // later rows do not exist yet
     fetch_tile_to_l2(row0, first, past_rows);
     p.wait();
@@ -380,7 +380,7 @@ struct AttentionStepMma {
     }
     // One workgroup appends the new row.
     if constexpr (P::kAppends != 0) {
-      const bool appends = has_fresh ? owns(start, share, shares) : share == 0;
+      const bool appends = has_fresh ? owns(start, range, ranges) : range == 0;
       if (appends && thread >= kHalf && u64(at) < u64(n.capacity))
         for (u32 i = thread - kHalf; i < 2 * kDim; i += kHalf)
           (i >= kDim ? p.value() : p.key())[((b * kv_heads + head) * n.capacity + at) * kDim + i % kDim] = fresh[i];
@@ -397,7 +397,7 @@ struct AttentionStepMma {
                           ? *(detail::shared_ptr<u32>)(queries + column * kQueryPitch + s * 16 + e * 8 + pair * 2)
                           : 0;
     // Of a result, a lane holds heads 2 * pair and 2 * pair + 1, and keys (or elements) `column` and `column` + 8.
-    f32 sums[kDim / 16][4] = {}, top[2] = {-inf32(), -inf32()}, total[2] = {};
+    f32 acc[kDim / 16][4] = {}, top[2] = {-inf32(), -inf32()}, total[2] = {};
     const auto first_tile = tile;
     constexpr u32 kNext = kBuffers == 2 && !kConverts ? 2 * kTileVectors : 0;
     for (u32 now = 0; first < high; first += round, now ^= kNext) {
@@ -436,11 +436,11 @@ struct AttentionStepMma {
         }
       detail::attention_wave_sync();
 
-      multiply_tile(tile, query, b, h0, first, low, high, sums, top, total);
+      multiply_tile(tile, query, b, h0, first, low, high, acc, top, total);
     }
     detail::copies_arrived();
     detail::attention_wave_sync();
-    share_sums(tile, sums, top, total);
+    exchange_acc(tile, acc, top, total);
     const auto tops = lds<f32>(kTopsAt);
     const auto of_waves = [&](u32 at) SDX_LAMBDA {
       f32 x = 0;
@@ -460,7 +460,7 @@ struct AttentionStepMma {
     const auto finish = [&](u32 i, f32 sum, f32 top, f32 total) SDX_LAMBDA {
       const u32 g = i / kDim, d = i % kDim;
       if (n.splits > 1) {
-        f32* const to = after_wait(n.partial) + ((b * n.heads + h0 + g) * n.splits + share / kCluster) * (kDim + 2);
+        f32* const to = after_wait(n.partial) + ((b * n.heads + h0 + g) * n.splits + range / kCluster) * (kDim + 2);
         to[d] = sum;
         if (d == 0) to[kDim] = top, to[kDim + 1] = total;
       } else {

@@ -9,22 +9,22 @@
 // The order of work is that of FlashAttention-3 (Shah et al., 2024): the first GEMM of the next tile of keys is issued
 // before the softmax of this tile, and the second GEMM of this tile overlaps with that softmax.
 //
-// There are two warpgroups. With kShares = 1 each has 64 of the thread block's 128 queries. With kShares = 2 both have
-// all of its 64 queries, each takes half of every tile of keys, and their results are merged at the end.
+// There are two warpgroups. With kKeySlices = 1 each has 64 of the thread block's 128 queries. With kKeySlices = 2 both
+// have all of its 64 queries, each takes half of every tile of keys, and their results are merged at the end.
 #pragma once
 #include "attention_row_bias.h"
 #include "attention_tiles.h"
-#include "attention_wgmma_products.h"
+#include "attention_wgmma_gemms.h"
 
 #if defined(__NVPTX__)
 namespace sdx {
 
-/// kKeys: keys of a warpgroup's tile. kShares: warpgroups that have the same queries.
-template <class P, int kKeys, int kShares>
+/// kKeys: keys of a warpgroup's tile. kKeySlices: warpgroups that have the same queries.
+template <class P, int kKeys, int kKeySlices>
 struct WgmmaAttention {
   using T = typename P::T;
   static constexpr int kHead = P::kHeadDim, kD = layout::padded_head(kHead);
-  static constexpr layout::WgmmaAttentionLayout kLayout{kD, kKeys, kShares, P::kColumn != 0, P::kBias != 0};
+  static constexpr layout::WgmmaAttentionLayout kLayout{kD, kKeys, kKeySlices, P::kColumn != 0, P::kBias != 0};
   static constexpr int kRows = kLayout.rows(), kTile = kLayout.tile(), kRowChunks = kLayout.row_chunks();
   static_assert(P::kValueDim == kHead && kHead % 8 == 0 && kHead <= 128 && sizeof(T) == 2);
   static_assert(P::kQueryDirect && (P::kKeyDirect == 1 || P::kKeyDirect == 2) && P::kKeyDirect == P::kValueDirect);
@@ -42,7 +42,7 @@ struct WgmmaAttention {
   // swizzled.
   static constexpr int kHalf = kTile * 8, kPart = kLayout.part();
   static constexpr int kKeyAt = kLayout.key_at(), kValueAt = kLayout.value_at(), kColumnAt = kLayout.column_at();
-  static constexpr int kScores = kKeys / 2, kSums = kD / 2;  // floats that a lane holds
+  static constexpr int kScores = kKeys / 2, kAcc = kD / 2;  // floats that a lane holds
 
   const P& p;
   u32 queries, keys;
@@ -182,11 +182,11 @@ struct WgmmaAttention {
       q[4 * s + 3] = whole ? *(const u32*)(high + s * 16 + 8) : 0;
     }
   }
-  SDX_FN u32 share_at() const { return kShares == 1 ? 0 : group * (kKeys * 8); }
+  SDX_FN u32 slice_at() const { return kKeySlices == 1 ? 0 : group * (kKeys * 8); }
   SDX_FN void multiply_keys(u32 stage, const u32 (&q)[kD / 4], f32 (&scores)[kScores]) const {
-    const u64 k = gemm_detail::wgmma_descriptor(shared + kKeyAt + stage * kPart + share_at());
+    const u64 k = gemm_detail::wgmma_descriptor(shared + kKeyAt + stage * kPart + slice_at());
     if constexpr (kQueryShared) {
-      const u64 a = gemm_detail::wgmma_descriptor(shared + (kShares == 1 ? group * (64 * 8) : 0));
+      const u64 a = gemm_detail::wgmma_descriptor(shared + (kKeySlices == 1 ? group * (64 * 8) : 0));
       detail::wgmma_shared<T, kKeys, true>(a, k, scores);
 #pragma clang loop unroll(full)
       for (u32 s = 1; s < kSteps; ++s)
@@ -200,10 +200,10 @@ struct WgmmaAttention {
     }
     gemm_detail::wgmma_commit();
   }
-  SDX_FN void multiply_values(u32 stage, const u32 (&weights)[kKeys / 4], f32 (&sums)[kSums]) const {
-    const u64 v = detail::wgmma_columns(shared + kValueAt + stage * kPart + share_at(), kHalf * 16);
+  SDX_FN void multiply_values(u32 stage, const u32 (&weights)[kKeys / 4], f32 (&acc)[kAcc]) const {
+    const u64 v = detail::wgmma_columns(shared + kValueAt + stage * kPart + slice_at(), kHalf * 16);
 #pragma clang loop unroll(full)
-    for (u32 s = 0; s < kKeys / 16; ++s) detail::wgmma_left_columns<T, kD>(weights + 4 * s, v + s * 128, sums);
+    for (u32 s = 0; s < kKeys / 16; ++s) detail::wgmma_left_columns<T, kD>(weights + 4 * s, v + s * 128, acc);
     gemm_detail::wgmma_commit();
   }
 
@@ -228,11 +228,11 @@ struct WgmmaAttention {
   }
   // ---- the bias of scores
   using BiasRows = RowBias<Bias, kScores>;
-  SDX_FN u32 share_keys() const { return kShares == 1 ? 0 : group * kKeys; }
+  SDX_FN u32 slice_begin() const { return kKeySlices == 1 ? 0 : group * kKeys; }
   SDX_FN void begin_bias(BiasRows& x) const {
-    x.begin(p.bias(b, h, row_at(0)) + share_keys(), p.bias(b, h, row_at(1)) + share_keys(), lane);
+    x.begin(p.bias(b, h, row_at(0)) + slice_begin(), p.bias(b, h, row_at(1)) + slice_begin(), lane);
   }
-  SDX_FN void fetch_bias(i32 t0, BiasRows& x) const { x.fetch(t0, i32(keys) - t0 - i32(share_keys() + lane % 4 * 2)); }
+  SDX_FN void fetch_bias(i32 t0, BiasRows& x) const { x.fetch(t0, i32(keys) - t0 - i32(slice_begin() + lane % 4 * 2)); }
   SDX_FN void add_bias(const BiasRows& x, f32 (&scores)[kScores]) const {
     f32 factor = p.factor();
     if constexpr (kLog2Scores) factor *= kLog2e;
@@ -259,11 +259,11 @@ struct WgmmaAttention {
     else if constexpr (!kScored)
       factor = p.factor() * kLog2e;
     const i32 next = t0 + kTile;
-    t0 += kShares == 1 ? 0 : i32(group) * kKeys;
+    t0 += kKeySlices == 1 ? 0 : i32(group) * kKeys;
     if constexpr (kScored) compute_scores(t0, scores);
     if constexpr (P::kColumn != 0) {
       const auto own = (detail::shared_ptr<vec<f32, 2>>)(shared + kColumnAt) +
-                       (stage * kTile + (kShares == 1 ? 0 : group * kKeys)) / 2 + lane % 4;
+                       (stage * kTile + (kKeySlices == 1 ? 0 : group * kKeys)) / 2 + lane % 4;
 #pragma clang loop unroll(full)
       for (int i = 0; i < kScores; i += 4) {
         const vec<f32, 2> x = own[i];
@@ -334,7 +334,7 @@ struct WgmmaAttention {
     if constexpr (P::kKeyDirect == 1) key = {p.key(b, h), p.key_row()}, value = {p.value(b, h), p.value_row()};
     const i32 first = r.any.low / kTile * kTile, end = r.any.high,
               count = end > first ? (end - first - 1) / kTile + 1 : 0;
-    f32 top[2] = {-inf32(), -inf32()}, total[2] = {}, sums[kSums] = {};
+    f32 top[2] = {-inf32(), -inf32()}, total[2] = {}, acc[kAcc] = {};
     if (count > 0) {
       u32 query[kD / 4];
       f32 scores[kScores], rescale[2];
@@ -374,7 +374,7 @@ struct WgmmaAttention {
         others_arrived(stage);
         wgmma_fence();
         multiply_keys(stage ^ 1, query, scores);
-        multiply_values(at, weights, sums);
+        multiply_values(at, weights, acc);
         copy_tile<true>(kValueAt + next_at * kPart, value, t0, end);
         f32 next = 0;
         if (t0 + kTile < end) {
@@ -393,21 +393,21 @@ struct WgmmaAttention {
         fence_async_reads();
         arrive(stage ^ 1);
         wgmma_wait<0>();
-        detail::wgmma_arrived<kSums>(sums);
+        detail::wgmma_arrived<kAcc>(acc);
         detail::wgmma_arrived<kScores>(scores);
         pack(scores, weights);
         // Later tiles seldom raise the maximum.
         if (detail::any_lane(rescale[0] != 1 || rescale[1] != 1)) {
 #pragma clang loop unroll(full)
-          for (int i = 0; i < kSums; ++i) sums[i] *= rescale[i / 2 % 2];
+          for (int i = 0; i < kAcc; ++i) acc[i] *= rescale[i / 2 % 2];
         }
         at = next_at;
       }
       others_arrived((count - 1) % 2);
       wgmma_fence();
-      multiply_values(at, weights, sums);
+      multiply_values(at, weights, acc);
       wgmma_wait<0>();
-      detail::wgmma_arrived<kSums>(sums);
+      detail::wgmma_arrived<kAcc>(acc);
     }
 #pragma clang loop unroll(full)
     for (int k = 0; k < 2; ++k) {
@@ -417,20 +417,20 @@ struct WgmmaAttention {
       else if constexpr (!kPureBias)
         top[k] *= p.factor();
     }
-    if constexpr (kShares == 2) merge(top, total, sums);
-    if (kShares == 1 || group == 0) store(top, total, sums);
+    if constexpr (kKeySlices == 2) merge(top, total, acc);
+    if (kKeySlices == 1 || group == 0) store(top, total, acc);
     barrier();
   }
 
   // Merges the results of the second warpgroup into the first one's.
-  SDX_FN void merge(f32 (&top)[2], f32 (&total)[2], f32 (&sums)[kSums]) const {
+  SDX_FN void merge(f32 (&top)[2], f32 (&total)[2], f32 (&acc)[kAcc]) const {
     const auto all = (detail::shared_ptr<f32>)(shared + kKeyAt) + thread_id() % 128;
     barrier();
     if (group == 1) {
 #pragma clang loop unroll(full)
       for (int k = 0; k < 2; ++k) all[2 * k * 128] = top[k], all[(2 * k + 1) * 128] = total[k];
 #pragma clang loop unroll(full)
-      for (int i = 0; i < kSums; ++i) all[(4 + i) * 128] = sums[i];
+      for (int i = 0; i < kAcc; ++i) all[(4 + i) * 128] = acc[i];
     }
     barrier();
     if (group == 1) return;
@@ -443,10 +443,10 @@ struct WgmmaAttention {
       top[k] = m;
     }
 #pragma clang loop unroll(full)
-    for (int i = 0; i < kSums; ++i) sums[i] = sums[i] * first[i / 2 % 2] + all[(4 + i) * 128] * second[i / 2 % 2];
+    for (int i = 0; i < kAcc; ++i) acc[i] = acc[i] * first[i / 2 % 2] + all[(4 + i) * 128] * second[i / 2 % 2];
   }
 
-  SDX_FN void store(const f32 (&top)[2], const f32 (&total)[2], const f32 (&sums)[kSums]) const {
+  SDX_FN void store(const f32 (&top)[2], const f32 (&total)[2], const f32 (&acc)[kAcc]) const {
     using Out = typename P::Out;
     struct Pair {
       Out x[2];
@@ -457,11 +457,11 @@ struct WgmmaAttention {
       const f32 scale = attention_scale(p, b, h, top[k], total[k]);
       Out* to = p.out(b, h, row_at(k));
 #pragma clang loop unroll(full)
-      for (int i = 0; i < kSums; i += 4) {
+      for (int i = 0; i < kAcc; i += 4) {
         if (i * 2 >= kHead) break;
         const u32 at = i * 2 + lane % 4 * 2;
-        const Pair x = {p.result(b, h, row_at(k), at, sums[i + 2 * k] * scale),
-                        p.result(b, h, row_at(k), at + 1, sums[i + 2 * k + 1] * scale)};
+        const Pair x = {p.result(b, h, row_at(k), at, acc[i + 2 * k] * scale),
+                        p.result(b, h, row_at(k), at + 1, acc[i + 2 * k + 1] * scale)};
         if constexpr (P::kOutDirect != 0)
           *(Pair*)__builtin_assume_aligned(to + at, sizeof(Pair)) = x;
         else
@@ -473,9 +473,9 @@ struct WgmmaAttention {
 
 /// Correct with any number of thread blocks; at most batches * heads * (tiles of kRows queries) of them get work.
 /// Launched with layout::WgmmaAttentionLayout::bytes() of dynamic shared memory.
-template <class P, int kKeys, int kShares, int kTogether>
+template <class P, int kKeys, int kKeySlices, int kTogether>
 SDX_FN void attention_wgmma(const P& p, u32 queries, u32 keys, u32 heads, u32 batches) {
-  using Kernel = WgmmaAttention<P, kKeys, kShares>;
+  using Kernel = WgmmaAttention<P, kKeys, kKeySlices>;
   const u32 thread = thread_id(), group = u32(Kernel::same(i32(thread / 128)));
   const u32 tiles = (queries + Kernel::kRows - 1) / Kernel::kRows, units = heads * batches, items = units * tiles;
   for (u32 item = block_id(); item < items; item += block_count()) {
@@ -490,7 +490,7 @@ SDX_FN void attention_wgmma(const P& p, u32 queries, u32 keys, u32 heads, u32 ba
                    tile * Kernel::kRows,
                    group,
                    thread % kWave,
-                   (kShares == 1 ? group * 64 : 0) + thread / kWave % 4 * 16 + thread % kWave / 4,
+                   (kKeySlices == 1 ? group * 64 : 0) + thread / kWave % 4 * 16 + thread % kWave / 4,
                    (detail::shared_ptr<vec16>)dynamic_lds};
     k.run();
   }

@@ -1,7 +1,7 @@
 // Tiled GEMM: each workgroup computes BM rows by BN columns.
 #pragma once
 #include "gemm_direct.h"
-#include "gemm_join.h"
+#include "gemm_split_k_tree.h"
 
 namespace sdx {
 namespace gemm_detail {
@@ -13,7 +13,7 @@ SDX_FN u32 quotient24(u32 a, u32 b) { return (a & 0xffffff) / (b & 0xffffff); }
 }  // namespace gemm_detail
 
 /// Launch: ceil(m / BM) * ceil(n / BN) * batches workgroups of Tile::kThreads threads; for a Partial
-/// and a Joined problem (split-K), `shares` times as many.
+/// and a SplitKTree problem, `splits` times as many.
 template <class Tile, class P>
 SDX_FN void gemm(const P& p) {
   using namespace gemm_detail;
@@ -25,24 +25,24 @@ SDX_FN void gemm(const P& p) {
   static SDX_SHARED vec16 lds[S::kVectors];
 
   u32 z, tile_m, tile_n;
-  const u32 shares = shares_of(p);
+  const u32 splits = splits_of(p);
   u32 number = block_id();
   const u32 tiles_m = (p.m + Tile::kM - 1) / Tile::kM, tiles_n = (p.n + Tile::kN - 1) / Tile::kN;
   // A die computes all parts of a tile: the one that adds them finds them in its L2.
-  if constexpr (kJoins<P> && kDies > 1) number = by_die(number, p.batches * tiles_m * tiles_n * shares);
+  if constexpr (kSplitKTree<P> && kDies > 1) number = by_die(number, p.batches * tiles_m * tiles_n * splits);
   u32 tile = number;
-  if (shares > 1) tile = quotient24(number, shares);
-  choose_tile<!kJoins<P>>(tile, p.batches, tiles_m, tiles_n, z, tile_m, tile_n);
+  if (splits > 1) tile = quotient24(number, splits);
+  choose_tile<!kSplitKTree<P>>(tile, p.batches, tiles_m, tiles_n, z, tile_m, tile_n);
   const u32 first_row = tile_m * Tile::kM, first_col = tile_n * Tile::kN;
   const WavePart<Tile, P> part;
 
-  const u32 share = kJoins<P> ? number - tile * shares : share_of(p);
+  const u32 split = kSplitKTree<P> ? number - tile * splits : split_of(p);
   const u32 steps = (p.k + S::kK - 1) / S::kK;
   u32 from = 0, count = steps;
-  if (shares > 1) {
-    // If steps are left over, the last shares have one more. If the first ones had it, small GEMMs would take 5 to 10 %
+  if (splits > 1) {
+    // If steps are left over, the last splits have one more. If the first ones had it, small GEMMs would take 5 to 10 %
     // more of the clock's time on gfx942.
-    const u32 least = quotient24(steps, shares), left = steps - least * shares, after = shares - share;
+    const u32 least = quotient24(steps, splits), left = steps - least * splits, after = splits - split;
     from = steps - after * least - (after < left ? after : left);
     count = least + (after <= left ? 1 : 0);
   }
@@ -53,37 +53,37 @@ SDX_FN void gemm(const P& p) {
     lds_barrier();
     each<TM>([&](auto i) __attribute__((always_inline)) {
       reserve_accumulators();
-      f32 sums[1][TN][M::kCount];
+      f32 acc[1][TN][M::kCount];
       each<TN * M::kCount>([&](auto e) __attribute__((always_inline)) {
-        sums[0][e.value / M::kCount][e.value % M::kCount] = accumulator<i.value * TN * M::kCount + e.value>();
+        acc[0][e.value / M::kCount][e.value % M::kCount] = accumulator<i.value * TN * M::kCount + e.value>();
       });
-      store_sums<P, 1, TN, Tile::kWavesM * Tile::kWavesN, 1>(p, sums, (shared_f32*)lds, z, row + i.value * 16, col,
-                                                             part.mn, 0);
+      store_acc<P, 1, TN, Tile::kWavesM * Tile::kWavesN, 1>(p, acc, (shared_f32*)lds, z, row + i.value * 16, col,
+                                                            part.mn, 0);
     });
     return;
   }
 #endif
-  typename M::Sum sums[TM][TN][M::kCount] = {};
-  TurnedSums<P, TM, TN, S::kRun> turned;
-  const auto at_end = [&]() __attribute__((always_inline)) { turned.begin(p, z, col); };
+  typename M::Acc acc[TM][TN][M::kCount] = {};
+  TransposedAcc<P, TM, TN, S::kRun> transposed;
+  const auto at_end = [&]() __attribute__((always_inline)) { transposed.begin(p, z, col); };
   if constexpr (S::kInFlight > 1) {
-    multiply_pipelined<Tile>(p, sums, part, (shared_vec*)lds, z, first_row, first_col, from, count, at_end);
+    multiply_pipelined<Tile>(p, acc, part, (shared_vec*)lds, z, first_row, first_col, from, count, at_end);
   } else {
-    multiply_staged<Tile>(p, sums, part, (shared_vec*)lds, z, first_row, first_col, from, count);
+    multiply_staged<Tile>(p, acc, part, (shared_vec*)lds, z, first_row, first_col, from, count);
     at_end();
   }
   wait_copies<0>();
-  if constexpr (S::kRun == 0 || kJoins<P>) lds_barrier();
+  if constexpr (S::kRun == 0 || kSplitKTree<P>) lds_barrier();
 #if defined(__AMDGCN__)
-  if constexpr (kJoins<P>) {
-    if (!join_sums<Tile>(p, sums, tile, share, (__attribute__((address_space(3))) u32*)lds)) return;
+  if constexpr (kSplitKTree<P>) {
+    if (!reduce_tree<Tile>(p, acc, tile, split, (__attribute__((address_space(3))) u32*)lds)) return;
   }
 #endif
   if constexpr (S::kRun > 0)
-    turned.store(p, sums, z, row, col, p.m % Tile::kM == 0, p.n % Tile::kN == 0);
+    transposed.store(p, acc, z, row, col, p.m % Tile::kM == 0, p.n % Tile::kN == 0);
   else
-    store_sums<P, TM, TN, Tile::kWavesM * Tile::kWavesN, Tile::kWavesK>(p, sums, (shared_f32*)lds, z, row, col, part.mn,
-                                                                        part.k);
+    store_acc<P, TM, TN, Tile::kWavesM * Tile::kWavesN, Tile::kWavesK>(p, acc, (shared_f32*)lds, z, row, col, part.mn,
+                                                                       part.k);
 }
 
 }  // namespace sdx

@@ -22,7 +22,7 @@ SDX_FN u32 place(u32 row, u32 chunk) {
 #endif
 }
 
-/// The row in LDS of row r, where a lane has sums of `Run` neighbouring columns (TurnedSums in gemm_store.h): the
+/// The row in LDS of row r, where a lane has sums of `Run` neighbouring columns (TransposedAcc in gemm_store.h): the
 /// matrix instruction gives it 4 of each of Run / 4 tiles.
 template <int Run>
 SDX_FN u32 turned_row(u32 r) {

@@ -23,10 +23,10 @@ SDX_FN void raise_priority() {}
 /// Forces the values into registers here: the compiler would otherwise clear the sums right before the loop that adds
 /// to them.
 template <class T, int TM, int TN, int Count>
-SDX_FN void fix_registers(T (&sums)[TM][TN][Count]) {
+SDX_FN void fix_registers(T (&acc)[TM][TN][Count]) {
 #if defined(__GFX9__)
 #pragma clang loop unroll(full)
-  for (int i = 0; i < TM * TN * Count; ++i) asm volatile("" : "+v"(sums[i / Count / TN][i / Count % TN][i % Count]));
+  for (int i = 0; i < TM * TN * Count; ++i) asm volatile("" : "+v"(acc[i / Count / TN][i / Count % TN][i % Count]));
 #endif
 }
 
@@ -45,8 +45,8 @@ struct Sizes {
 #else
   static constexpr bool kDirect = false;
 #endif
-  /// See TurnedSums.
-  static constexpr int kRun = Tile::kWavesK == 1 && !kDirect ? turned_run<P, kTilesN> : 0;
+  /// See TransposedAcc.
+  static constexpr int kRun = Tile::kWavesK == 1 && !kDirect ? transposed_run<P, kTilesN> : 0;
   using A = Loader<P, true, Tile::kM, kChunks, Tile::kThreads>;
   using B = Loader<P, false, Tile::kN, kChunks, Tile::kThreads, kRun>;
   static constexpr int kStage = A::kSpace + B::kSpace;  // of LDS, in chunks
@@ -65,12 +65,12 @@ struct Sizes {
   static constexpr int kInFlight = kPipelined ? Tile::kInFlight : 1;
   static constexpr int kVectors = kStage * Tile::kStages > kStore || kRun > 0 ? kStage* Tile::kStages : kStore;
 
-  static SDX_FN void product(const vec16 (&a)[M::kVectorsA], const vec16 (&b)[M::kVectorsB],
-                             typename M::Sum (&sums)[M::kCount]) {
+  static SDX_FN void mma(const vec16 (&a)[M::kVectorsA], const vec16 (&b)[M::kVectorsB],
+                         typename M::Acc (&acc)[M::kCount]) {
     if constexpr (kRun > 0)
-      M::product(b, a, sums);
+      M::mma(b, a, acc);
     else
-      M::product(a, b, sums);
+      M::mma(a, b, acc);
   }
 };
 
@@ -105,9 +105,9 @@ struct WavePart {
 
 /// Adds the products of a tile in LDS, all of whose operands are read first. Between the reads and the products it
 /// calls `load_next`.
-template <class Tile, class P, class Sums, class LoadNext>
-SDX_FN void multiply_tile(const WavePart<Tile, P>& part, Sums& sums, const shared_vec* from_a, const shared_vec* from_b,
-                          const LoadNext& load_next) {
+template <class Tile, class P, class AccTile, class LoadNext>
+SDX_FN void multiply_tile(const WavePart<Tile, P>& part, AccTile& acc, const shared_vec* from_a,
+                          const shared_vec* from_b, const LoadNext& load_next) {
   using S = Sizes<Tile, P>;
   using M = typename S::M;
   constexpr int TM = S::kTilesM, TN = S::kTilesN;
@@ -129,7 +129,7 @@ SDX_FN void multiply_tile(const WavePart<Tile, P>& part, Sums& sums, const share
     for (int i = 0; i < TM; ++i)
 #pragma clang loop unroll(full)
       for (int j = 0; j < TN; ++j) {
-        S::product(x[s][i], y[s][j], sums[i][j]);
+        S::mma(x[s][i], y[s][j], acc[i][j]);
         // The first matrix instruction waits for those of another workgroup's wave on this SIMD; the following ones
         // keep priority. So workgroups alternate between matrix instructions and memory.
         if (s + i + j == 0) {
@@ -143,8 +143,8 @@ SDX_FN void multiply_tile(const WavePart<Tile, P>& part, Sums& sums, const share
 
 /// Adds the products of `count` tiles along K, from tile `from` on, to a wave's sums. Tile::kStages tiles are in LDS;
 /// the next one is loaded while one is multiplied.
-template <class Tile, class P, class Sums>
-SDX_FN void multiply_staged(const P& p, Sums& sums, const WavePart<Tile, P>& part, shared_vec* lds, u32 z,
+template <class Tile, class P, class AccTile>
+SDX_FN void multiply_staged(const P& p, AccTile& acc, const WavePart<Tile, P>& part, shared_vec* lds, u32 z,
                             u32 first_row, u32 first_col, u32 from, u32 count) {
   using S = Sizes<Tile, P>;
   using M = typename S::M;
@@ -193,7 +193,7 @@ SDX_FN void multiply_staged(const P& p, Sums& sums, const WavePart<Tile, P>& par
     };
     const shared_vec *from_a = stage_a(t), *from_b = stage_b(t);
     if constexpr (S::kReadFirst) {
-      multiply_tile<Tile>(part, sums, from_a, from_b, load_next);
+      multiply_tile<Tile>(part, acc, from_a, from_b, load_next);
     } else {
       load_next();
       // One step of vector arithmetic is long enough; unrolling further only costs registers.
@@ -207,7 +207,7 @@ SDX_FN void multiply_staged(const P& p, Sums& sums, const WavePart<Tile, P>& par
           vec16 x[M::kVectorsA];
           part.read_a(from_a, s, i, x);
 #pragma clang loop unroll(full)
-          for (int j = 0; j < TN; ++j) S::product(x, y[j], sums[i][j]);
+          for (int j = 0; j < TN; ++j) S::mma(x, y[j], acc[i][j]);
         }
         // Operands of several steps at a time would need more registers than there are.
         if constexpr (M::kFamily == MatrixFamily::kMfma) keep_order();
@@ -227,10 +227,10 @@ template <class S>
 SDX_FN void interleave() {
 #if defined(__AMDGCN__)
   constexpr int kMatrix = 8, kLoad = 0x20, kRead = 0x100, kWrite = 0x200;
-  constexpr int kProducts = S::kOwnSteps * S::kTilesM * S::kTilesN * S::M::kInstructions;
+  constexpr int kMmas = S::kOwnSteps * S::kTilesM * S::kTilesN * S::M::kInstructions;
   constexpr int kReads = S::kOwnSteps * (S::kTilesM * S::M::kVectorsA + S::kTilesN * S::M::kVectorsB);
   constexpr int kMoves = S::A::kRounds * S::A::kBlock + S::B::kRounds * S::B::kBlock;
-  constexpr int kBetween = kProducts / (kReads + kMoves) > 0 ? kProducts / (kReads + kMoves) : 1;
+  constexpr int kBetween = kMmas / (kReads + kMoves) > 0 ? kMmas / (kReads + kMoves) : 1;
 #pragma clang loop unroll(full)
   for (int i = 0; i < kReads; ++i) {
     __builtin_amdgcn_sched_group_barrier(kRead, 1, 0);
@@ -248,8 +248,8 @@ SDX_FN void interleave() {
 /// The same where a step is shorter than the latency of memory: Tile::kInFlight tiles are in flight to registers, two
 /// are in LDS, and a wave reads the operands of the next tile while it multiplies one. Calls `at_end` when the last
 /// tiles are in flight.
-template <class Tile, class P, class Sums, class AtEnd>
-SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& part, shared_vec* lds, u32 z,
+template <class Tile, class P, class AccTile, class AtEnd>
+SDX_FN void multiply_pipelined(const P& p, AccTile& acc, const WavePart<Tile, P>& part, shared_vec* lds, u32 z,
                                u32 first_row, u32 first_col, u32 from, u32 count, const AtEnd& at_end) {
   using S = Sizes<Tile, P>;
   using M = typename S::M;
@@ -298,7 +298,7 @@ SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& 
 #pragma clang loop unroll(full)
       for (int i = 0; i < TM; ++i)
 #pragma clang loop unroll(full)
-        for (int j = 0; j < TN; ++j) S::product(x[t % 2][s][i], y[t % 2][s][j], sums[i][j]);
+        for (int j = 0; j < TN; ++j) S::mma(x[t % 2][s][i], y[t % 2][s][j], acc[i][j]);
   };
   a.start(p, z, first_row, from * S::kK);
   b.start(p, z, first_col, from * S::kK);
@@ -313,7 +313,7 @@ SDX_FN void multiply_pipelined(const P& p, Sums& sums, const WavePart<Tile, P>& 
         fetch(i, i + 1);
         keep_order();  // waits in the loop count loads in this order
       }
-    fix_registers(sums);  // while the first tile is on its way
+    fix_registers(acc);  // while the first tile is on its way
     keep_order();
     a.template finish<false>(first_a, stage(0));
     b.template finish<false>(first_b, stage(0) + S::A::kSpace);

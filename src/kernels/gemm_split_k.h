@@ -5,68 +5,68 @@
 namespace sdx {
 
 /// The problem of a workgroup that computes a part of K: it stores its sums to memory in the layout of the output, one
-/// such array per share, and gemm_finish() adds them up.
+/// such array per split, and gemm_finish() adds them up.
 template <class P>
-struct Partial : P {
+struct SplitK : P {
   static constexpr bool kPairs = false, kReadsRows = false;
   static constexpr int kResultBytes = 4;
-  using Sum = typename Matrix<typename P::T>::Sum;
+  using Acc = typename Matrix<typename P::T>::Acc;
   using Read = gemm_detail::NothingRead;  // gemm_finish() applies the epilogue
-  Sum* __restrict parts;
-  u32 share, shares;
-  SDX_FN void element(u32 z, u32 row, u32 col, Sum sum) const {
-    parts[((share * this->batches + z) * this->m + row) * this->n + col] = sum;
+  Acc* __restrict parts;
+  u32 split, splits;
+  SDX_FN void element(u32 z, u32 row, u32 col, Acc sum) const {
+    parts[((split * this->batches + z) * this->m + row) * this->n + col] = sum;
   }
 };
 
 namespace gemm_detail {
 
 template <class P>
-SDX_FN u32 shares_of(const P&) {
+SDX_FN u32 splits_of(const P&) {
   return 1;
 }
 template <class P>
-SDX_FN u32 shares_of(const Partial<P>& p) {
-  return p.shares;
+SDX_FN u32 splits_of(const SplitK<P>& p) {
+  return p.splits;
 }
 template <class P>
-SDX_FN u32 share_of(const P&) {
+SDX_FN u32 split_of(const P&) {
   return 0;
 }
 template <class P>
-SDX_FN u32 share_of(const Partial<P>& p) {
-  return p.share;
+SDX_FN u32 split_of(const SplitK<P>& p) {
+  return p.split;
 }
 
 }  // namespace gemm_detail
 
-/// Calls f with the problem of this workgroup when `shares` workgroups divide the K of each tile. `parts` holds shares
+/// Calls f with the problem of this workgroup when `splits` workgroups divide the K of each tile. `parts` holds splits
 /// * batches * m * n sums, fewer than 2^32.
 template <class P, class F>
-SDX_FN void share_k(const P& p, void* parts, u32 shares, F f) {
-  using Sum = typename Matrix<typename P::T>::Sum;
-  static_assert(sizeof(Sum) == 4);  // the library allocates 4 bytes per sum
-  f(Partial<P>{p, (Sum*)__builtin_assume_aligned(parts, 16), block_id() % shares, shares});
+SDX_FN void split_k(const P& p, void* parts, u32 splits, F f) {
+  using Acc = typename Matrix<typename P::T>::Acc;
+  static_assert(sizeof(Acc) == 4);  // the library allocates 4 bytes per sum
+  f(SplitK<P>{p, (Acc*)__builtin_assume_aligned(parts, 16), block_id() % splits, splits});
 }
 
-/// Adds up the partial sums in the order of the shares and passes them to P::element, kFinish columns per thread.
+/// Adds up the partial sums in the order of the splits and passes them to P::element, kFinish columns per thread.
 /// Launch: enough workgroups of kThreads threads for batches * m * ceil(n / kFinish).
 inline constexpr u32 kFinish = layout::kFinishColumns;
 template <class P>
-SDX_FN void gemm_finish(const P& p, const void* memory, u32 shares) {
-  using Sum = typename Matrix<typename P::T>::Sum;
-  const auto* parts = (const Sum*)__builtin_assume_aligned(memory, 16);
+SDX_FN void gemm_finish(const P& p, const void* memory, u32 splits) {
+  using Acc = typename Matrix<typename P::T>::Acc;
+  const auto* parts = (const Acc*)__builtin_assume_aligned(memory, 16);
   const u32 runs = (p.n + kFinish - 1) / kFinish, size = p.batches * p.m * p.n;
   const u32 run = block_id() * kThreads + thread_id();
   if (run >= p.batches * p.m * runs) return;
   const u32 line = run / runs, col = run % runs * kFinish, z = line / p.m, row = line % p.m;
-  Sum x[kFinish] = {};
+  Acc x[kFinish] = {};
   const bool whole = P::kFullColumns || (col + kFinish <= p.n && p.n % kFinish == 0);
-  for (u32 s = 0; s < shares; ++s) {
-    const Sum* from = parts + s * size + line * p.n + col;
+  for (u32 s = 0; s < splits; ++s) {
+    const Acc* from = parts + s * size + line * p.n + col;
     if (whole) {
       const vec16 v = gemm_detail::load16(from);
-      Sum y[kFinish];
+      Acc y[kFinish];
       __builtin_memcpy(y, &v, 16);
 #pragma clang loop unroll(full)
       for (u32 e = 0; e < kFinish; ++e) x[e] += y[e];

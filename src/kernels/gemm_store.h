@@ -11,7 +11,7 @@ struct ReadOf {
   using Type = NothingRead;
 };
 template <class P>
-  requires requires { typename P::Read; }
+requires requires { typename P::Read; }
 struct ReadOf<P> {
   using Type = typename P::Read;
 };
@@ -34,8 +34,8 @@ SDX_FN u32 multiple(u32 x) {
 }
 
 /// Passes sums of neighbouring columns, the first of which is even, to P.
-template <int N, class P, class Sum>
-SDX_FN void store_columns(const P& p, u32 z, u32 row, u32 col, const Sum* x) {
+template <int N, class P, class Acc>
+SDX_FN void store_columns(const P& p, u32 z, u32 row, u32 col, const Acc* x) {
 #pragma clang loop unroll(full)
   for (int e = 0; e < N; e += P::kPairs ? 2 : 1) {
     if constexpr (P::kPairs)
@@ -45,15 +45,15 @@ SDX_FN void store_columns(const P& p, u32 z, u32 row, u32 col, const Sum* x) {
   }
 }
 
-/// See store_sums(). Whole: all results lie within the output.
-template <bool Whole, class P, int TM, int TN, int Slots, int Shares, class Sums>
-SDX_FN void store_parts(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row, u32 col, u32 slot, u32 share) {
+/// See store_acc(). Whole: all results lie within the output.
+template <bool Whole, class P, int TM, int TN, int Slots, int Slices, class AccTile>
+SDX_FN void store_parts(const P& p, AccTile& acc, shared_f32* stage, u32 z, u32 row, u32 col, u32 slot, u32 slice) {
   using M = Matrix<typename P::T>;
-  using Sum = typename M::Sum;
+  using Acc = typename M::Acc;
   constexpr int kPart = TN < 4 ? TN : 4, kPitch = kPart * 16 + 4, kSize = 16 * kPitch;
   static_assert(TN % kPart == 0);
-  auto* mine = (__attribute__((address_space(3))) Sum*)stage + (share * Slots + slot) * kSize;
-  auto* all = (__attribute__((address_space(3))) Sum*)stage + slot * kSize;
+  auto* mine = (__attribute__((address_space(3))) Acc*)stage + (slice * Slots + slot) * kSize;
+  auto* all = (__attribute__((address_space(3))) Acc*)stage + slot * kSize;
   const u32 lane = thread_id() % kWave;
 #pragma clang loop unroll(full)
   for (int i = 0; i < TM; ++i)
@@ -62,10 +62,10 @@ SDX_FN void store_parts(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 ro
       // Full runs of columns are stored 16 bytes at a time. Where rows are not aligned, neighbouring lanes take one
       // column, or one pair, each.
       constexpr int kWidth = P::kFullColumns ? kRun : P::kPairs ? 2 : 1;
-      constexpr int kRuns = 16 * kPart * 16 / kWidth, kLanes = int(kWave) * Shares;
+      constexpr int kRuns = 16 * kPart * 16 / kWidth, kLanes = int(kWave) * Slices;
       constexpr int kRounds = (kRuns + kLanes - 1) / kLanes;
       const auto place_of = [&](int q, u32& r, u32& c) {
-        const u32 run = share * kWave + lane + q * kLanes;
+        const u32 run = slice * kWave + lane + q * kLanes;
         r = run / (kPart * 16 / kWidth);
         c = run % (kPart * 16 / kWidth) * kWidth;
       };
@@ -73,7 +73,7 @@ SDX_FN void store_parts(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 ro
       constexpr bool kReads = !__is_same(Read, NothingRead);
       Read reads[kReads ? kRounds : 1][kWidth];
       if constexpr (kReads) {
-      // Results outside of the output are clamped for reading and not stored.
+        // Results outside of the output are clamped for reading and not stored.
 #pragma clang loop unroll(full)
         for (int q = 0; q < kRounds; ++q) {
           u32 r, c;
@@ -88,8 +88,8 @@ SDX_FN void store_parts(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 ro
       for (int j = 0; j < kPart; ++j)
 #pragma clang loop unroll(full)
         for (int e = 0; e < M::kCount; ++e)
-          mine[M::sum_row(lane, e) * kPitch + j * 16 + M::sum_col(lane, e)] = sums[i][h + j][e];
-      if constexpr (Shares > 1)
+          mine[M::acc_row(lane, e) * kPitch + j * 16 + M::acc_col(lane, e)] = acc[i][h + j][e];
+      if constexpr (Slices > 1)
         lds_barrier();
       else
         wave_barrier();
@@ -98,12 +98,12 @@ SDX_FN void store_parts(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 ro
         u32 r, c;
         place_of(q, r, c);
         if (kRuns % kLanes != 0 && r >= 16) break;
-        Sum x[kWidth];
+        Acc x[kWidth];
 #pragma clang loop unroll(full)
         for (int e = 0; e < kWidth; ++e) {
           x[e] = all[r * kPitch + c + e];
 #pragma clang loop unroll(full)
-          for (int s = 1; s < Shares; ++s) x[e] += all[s * Slots * kSize + r * kPitch + c + e];
+          for (int s = 1; s < Slices; ++s) x[e] += all[s * Slots * kSize + r * kPitch + c + e];
         }
         const u32 out_row = row + i * 16 + r, out_col = multiple<kWidth>(col + h * 16 + c);
         if (!Whole && (out_row >= p.m || out_col >= p.n)) continue;
@@ -114,7 +114,7 @@ SDX_FN void store_parts(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 ro
           store_columns<kWidth>(p, z, out_row, out_col, x);
         }
       }
-      if constexpr (Shares > 1)
+      if constexpr (Slices > 1)
         lds_barrier();
       else
         wave_barrier();
@@ -124,8 +124,8 @@ SDX_FN void store_parts(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 ro
 /// Passes a wave's accumulators to P::element in row order rather than in the matrix instruction's layout. They go
 /// through LDS, 16 rows by up to 64 columns at a time. `row` and `col`: of the wave's first sum. The sums of waves with
 /// the same `slot` are added up.
-template <class P, int TM, int TN, int Slots, int Shares, class Sums>
-SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row, u32 col, u32 slot, u32 share) {
+template <class P, int TM, int TN, int Slots, int Slices, class AccTile>
+SDX_FN void store_acc(const P& p, AccTile& acc, shared_f32* stage, u32 z, u32 row, u32 col, u32 slot, u32 slice) {
 #if defined(__GFX9__)
   // On GFX9 loads and stores share one counter (vmcnt). After a store that may have been skipped, the compiler no
   // longer knows how many are in flight, and waits for all of them where it needs an operand of the epilogue. Products
@@ -133,16 +133,16 @@ SDX_FN void store_sums(const P& p, Sums& sums, shared_f32* stage, u32 z, u32 row
   constexpr bool kTwice = sizeof(typename P::T) <= 2 && !__is_same(typename ReadOf<P>::Type, NothingRead);
   if constexpr (kTwice)
     if (row + TM * 16 <= p.m && col + TN * 16 <= p.n) {
-      store_parts<true, P, TM, TN, Slots, Shares>(p, sums, stage, z, row, col, slot, share);
+      store_parts<true, P, TM, TN, Slots, Slices>(p, acc, stage, z, row, col, slot, slice);
       return;
     }
 #endif
-  store_parts<false, P, TM, TN, Slots, Shares>(p, sums, stage, z, row, col, slot, share);
+  store_parts<false, P, TM, TN, Slots, Slices>(p, acc, stage, z, row, col, slot, slice);
 }
 
-/// How many neighbouring columns TurnedSums gives a lane of a wave with TN tiles of columns; 0 if it cannot.
+/// How many neighbouring columns TransposedAcc gives a lane of a wave with TN tiles of columns; 0 if it cannot.
 template <class P, int TN>
-inline constexpr int turned_run = [] {
+inline constexpr int transposed_run = [] {
 #if SDX_MATRIX_I8 == 16  // CDNA 2
   return 0;              // by the clock, ResNet-50's convolutions take up to 7 % longer than through LDS
 #endif
@@ -163,7 +163,7 @@ SDX_FN void wait_for_loads() {
 /// columns are divided among tiles accordingly (turned_row()). Four lanes store neighbouring runs of a row. What the
 /// epilogue reads is read before anything is stored.
 template <class P, int TM, int TN, int Run>
-struct TurnedSums {
+struct TransposedAcc {
   using Read = typename ReadOf<P>::Type;
   static constexpr bool kReads = !__is_same(Read, NothingRead), kEarly = kReads && !P::kReadsRows;
   static constexpr int kTiles = Run / 4, kRuns = TN / kTiles;  // tiles of a run; runs of a lane in a row
@@ -185,9 +185,10 @@ struct TurnedSums {
   }
   /// whole_rows, whole_columns: no tile of any workgroup reaches past the output; known while compiling where sizes
   /// are.
-  template <class Sums>
-  SDX_FN void store(const P& p, const Sums& sums, u32 z, u32 row, u32 col, bool whole_rows, bool whole_columns) const {
-    using Sum = typename Matrix<typename P::T>::Sum;
+  template <class AccTile>
+  SDX_FN void store(const P& p, const AccTile& acc, u32 z, u32 row, u32 col, bool whole_rows,
+                    bool whole_columns) const {
+    using Acc = typename Matrix<typename P::T>::Acc;
     const u32 own = row + thread_id() % 16;
     if (kEarly && !(whole_rows && whole_columns)) wait_for_loads();
 #pragma clang loop unroll(full)
@@ -209,9 +210,9 @@ struct TurnedSums {
         for (int run = 0; run < kRuns; ++run) {
           const u32 c = column(col, run);
           if (!whole_columns && c >= p.n) continue;
-          Sum x[Run];
+          Acc x[Run];
 #pragma clang loop unroll(full)
-          for (int e = 0; e < Run; ++e) x[e] = sums[first + i][run * kTiles + e / 4][e % 4];
+          for (int e = 0; e < Run; ++e) x[e] = acc[first + i][run * kTiles + e / 4][e % 4];
           if constexpr (kReads) {
 #pragma clang loop unroll(full)
             for (int e = 0; e < Run; ++e) p.element(z, at, c + e, x[e], kEarly ? columns[run][e] : reads[i][run][e]);
@@ -226,7 +227,7 @@ struct TurnedSums {
 
 /// Where matrix instructions compute the tile as it is.
 template <class P, int TM, int TN>
-struct TurnedSums<P, TM, TN, 0> {
+struct TransposedAcc<P, TM, TN, 0> {
   SDX_FN void begin(const P&, u32, u32) {}
 };
 

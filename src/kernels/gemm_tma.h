@@ -12,20 +12,20 @@
 #if defined(__NVPTX__)
 namespace sdx {
 
-/// M x N: tile of a thread block. Turns: the warpgroups take whole tiles in turns, so that one multiplies while the
-/// other stores ("ping-pong"); otherwise each has half of the tile's rows (or of its columns if there are 64 rows).
-/// Shares: size of a cluster whose thread blocks divide the K of one tile.
-template <int M, int N, bool Turns, int Stages, int Shares>
+/// M x N: tile of a thread block. Pingpong: the warpgroups take whole tiles in turns, so that one multiplies while the
+/// other stores; otherwise each has half of the tile's rows (or of its columns if there are 64 rows).
+/// Splits: size of a cluster whose thread blocks divide the K of one tile.
+template <int M, int N, bool Pingpong, int Stages, int Splits>
 struct TmaTiling {
-  static constexpr int kM = M, kN = N, kStages = Stages, kShares = Shares;
-  static constexpr bool kTurns = Turns;
-  static constexpr layout::TmaLayout kLayout{M, N, Turns, Stages, Shares};
+  static constexpr int kM = M, kN = N, kStages = Stages, kSplits = Splits;
+  static constexpr bool kPingpong = Pingpong;
+  static constexpr layout::TmaLayout kLayout{M, N, Pingpong, Stages, Splits};
   static constexpr int kStageBytes = kLayout.stage_bytes(), kStoreAt = kLayout.store_at();
   static constexpr bool kSplitN = kLayout.splits_n();
   static constexpr int kGroupM = kLayout.group_m(), kGroupN = kLayout.group_n();
   static constexpr bool kTrades = kLayout.trades_registers();
   static constexpr int kThreads = kLayout.threads();
-  static_assert(kGroupM % 64 == 0 && kGroupN % 32 == 0 && (Shares == 1 || !Turns));
+  static_assert(kGroupM % 64 == 0 && kGroupN % 32 == 0 && (Splits == 1 || !Pingpong));
 };
 
 /// CUtensorMap. compile/llvm marks parameters that are structs as grid constants, so that the copy engine can read the
@@ -140,8 +140,7 @@ struct CopiesOfA {
 /// innermost); neighbouring taps are kTapY and kTapX pixels apart. window(row, image, y, x) gives where the window of
 /// an output row begins.
 template <class P>
-  requires(P::kChannels > 0)
-struct CopiesOfA<P> {
+requires(P::kChannels > 0) struct CopiesOfA<P> {
   static constexpr u32 kEach = P::kChannels % kDepth<P> == 0 ? kDepth<P> : kDepth<P> / 2;
   static constexpr bool kHalf = P::kChannels / (kDepth<P> / 2) * P::kTapsX * P::kTapsY % 2 == 1;
   static_assert(P::kChannels % kEach == 0);
@@ -177,25 +176,25 @@ SDX_FN void copy_across(u32 to, u64 map, u32 barrier, u32 line, u32 k, u32 z) {
   }
 }
 
-/// The work of a thread block, as its warps see it: tiles, stages and its share of K.
+/// The work of a thread block, as its warps see it: tiles, stages and its part of K.
 template <class Tile, bool Half>
 struct TmaWork {
   u32 lds, full, empty;  ///< addresses of the stages and their barriers
-  u32 own_share, down, across, tiles, first, stride;
+  u32 own_split, down, across, tiles, first, stride;
   u32 from, count, whole;  ///< in stages
 
   template <class P>
   SDX_FN TmaWork(const P& p, u32 lds, u32 full, u32 empty) : lds(lds), full(full), empty(empty) {
-    constexpr u32 kShares = Tile::kShares;
-    own_share = kShares > 1 ? cluster_rank() : 0;
+    constexpr u32 kSplits = Tile::kSplits;
+    own_split = kSplits > 1 ? cluster_rank() : 0;
     down = (p.m + Tile::kM - 1) / Tile::kM;
     across = (p.n + Tile::kN - 1) / Tile::kN;
     tiles = down * across * p.batches;
-    first = block_id() / kShares;
-    stride = block_count() / kShares;
+    first = block_id() / kSplits;
+    stride = block_count() / kSplits;
     const u32 steps = (p.k + kDepth<P> - 1) / kDepth<P>;
-    from = steps * own_share / kShares;
-    count = steps * (own_share + 1) / kShares - from;
+    from = steps * own_split / kSplits;
+    count = steps * (own_split + 1) / kSplits - from;
     whole = Half ? count - 1 : count;
   }
   template <class P>
@@ -257,21 +256,21 @@ SDX_FN u32 step_offset(u32 s) {
 }
 
 /// Four sums to another thread block's shared memory, and from the own one.
-SDX_FN void send_sums(u32 to, const f32* x) {
+SDX_FN void send_acc(u32 to, const f32* x) {
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
                : "memory");
 }
-SDX_FN void send_sums(u32 to, const i32* x) {
+SDX_FN void send_acc(u32 to, const i32* x) {
   asm volatile("st.shared::cluster.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
                : "memory");
 }
-SDX_FN void take_sums(u32 from, f32* x) {
+SDX_FN void take_acc(u32 from, f32* x) {
   asm volatile("ld.shared::cta.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
                : "r"(from)
                : "memory");
 }
-SDX_FN void take_sums(u32 from, i32* x) {
+SDX_FN void take_acc(u32 from, i32* x) {
   asm volatile("ld.shared::cta.v4.b32 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
                : "r"(from)
@@ -280,43 +279,43 @@ SDX_FN void take_sums(u32 from, i32* x) {
 
 /// With split-K, thread blocks of the cluster exchange partial sums: each adds up every kShares-th group of 32 columns
 /// and passes it to store(sums, i, column). The sums reuse the memory of the stages.
-template <class Tile, bool Half, int MI, int Parts, class Sum, class Store>
-SDX_FN void add_up_shares(const TmaWork<Tile, Half>& work, const Sum (&sums)[MI][1][Parts][8], Store store) {
-  constexpr int kShares = Tile::kShares, GN = Tile::kGroupN;
+template <class Tile, bool Half, int MI, int Parts, class Acc, class Store>
+SDX_FN void reduce_splits(const TmaWork<Tile, Half>& work, const Acc (&acc)[MI][1][Parts][8], Store store) {
+  constexpr int kSplits = Tile::kSplits, GN = Tile::kGroupN;
   constexpr u32 kStageBytes = Tile::kStageBytes;
   constexpr int kStages = Tile::kStages;
-  constexpr int kParts = GN / 32, kEach = (kParts + kShares - 1) / kShares, kVecs = MI * 4;
-  static_assert((kShares - 1) * kEach * kVecs * 4096 <= kStages * int(kStageBytes));
-  auto slot = [&](u32 share, int part, int v) {
-    return work.lds + (((share * kEach + part / kShares) * kVecs + v) * 256 + thread_id()) * 16;
+  constexpr int kParts = GN / 32, kEach = (kParts + kSplits - 1) / kSplits, kVecs = MI * 4;
+  static_assert((kSplits - 1) * kEach * kVecs * 4096 <= kStages * int(kStageBytes));
+  auto slot = [&](u32 split, int part, int v) {
+    return work.lds + (((split * kEach + part / kSplits) * kVecs + v) * 256 + thread_id()) * 16;
   };
   cluster_barrier();
 #pragma clang loop unroll(full)
   for (int part = 0; part < kParts; ++part) {
-    const u32 owner = part % kShares;
-    if (owner == work.own_share) continue;
-    const u32 share = work.own_share < owner ? work.own_share : work.own_share - 1;
+    const u32 owner = part % kSplits;
+    if (owner == work.own_split) continue;
+    const u32 split = work.own_split < owner ? work.own_split : work.own_split - 1;
 #pragma clang loop unroll(full)
     for (int v = 0; v < kVecs; ++v) {
-      const Sum* x = &sums[v / 4][0][part * 2 + v / 2 % 2][v % 2 * 4];
-      const u32 to = in_workgroup(slot(share, part, v), owner);
-      send_sums(to, x);
+      const Acc* x = &acc[v / 4][0][part * 2 + v / 2 % 2][v % 2 * 4];
+      const u32 to = in_workgroup(slot(split, part, v), owner);
+      send_acc(to, x);
     }
   }
   cluster_barrier();
 #pragma clang loop unroll(full)
   for (int part = 0; part < kParts; ++part) {
-    if (u32(part % kShares) != work.own_share) continue;
-    Sum all[MI][1][2][8];
+    if (u32(part % kSplits) != work.own_split) continue;
+    Acc all[MI][1][2][8];
 #pragma clang loop unroll(full)
     for (int v = 0; v < kVecs; ++v) {
-      Sum x[4];
+      Acc x[4];
 #pragma clang loop unroll(full)
-      for (int e = 0; e < 4; ++e) x[e] = sums[v / 4][0][part * 2 + v / 2 % 2][v % 2 * 4 + e];
+      for (int e = 0; e < 4; ++e) x[e] = acc[v / 4][0][part * 2 + v / 2 % 2][v % 2 * 4 + e];
 #pragma clang loop unroll(full)
-      for (int share = 0; share < kShares - 1; ++share) {
-        Sum y[4];
-        take_sums(slot(share, part, v), y);
+      for (int split = 0; split < kSplits - 1; ++split) {
+        Acc y[4];
+        take_acc(slot(split, part, v), y);
 #pragma clang loop unroll(full)
         for (int e = 0; e < 4; ++e) x[e] += y[e];
       }
@@ -331,20 +330,20 @@ SDX_FN void add_up_shares(const TmaWork<Tile, Half>& work, const Sum (&sums)[MI]
 }  // namespace tma_detail
 
 /// Launch: Tile::kThreads threads and at most ceil(m / M) * ceil(n / N) * batches thread blocks; with fewer, each
-/// processes several tiles one after another. With shares: exactly that many clusters, and K has at least as many
-/// stages as shares. Needs layout::TmaLayout::bytes() of dynamic shared memory. The maps are parameters of the kernel.
+/// processes several tiles one after another. With split-K: exactly that many clusters, and K has at least as many
+/// stages as splits. Needs layout::TmaLayout::bytes() of dynamic shared memory. The maps are parameters of the kernel.
 template <class Tile, class P>
 SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& parameter_b) {
   using namespace gemm_detail;
   using namespace tma_detail;
   using T = typename P::T;
-  constexpr int kStages = Tile::kStages, kShares = Tile::kShares;
+  constexpr int kStages = Tile::kStages, kSplits = Tile::kSplits;
   constexpr u32 kStageBytes = Tile::kStageBytes;
   using Copies = CopiesOfA<P>;
   constexpr u32 kCopied = Copies::kEach * sizeof(T);  // bytes of K of a copy
   constexpr bool kAcrossA = P::kAccessA == Access::kAcross, kAcrossB = P::kAccessB == Access::kAcross;
   static_assert(!kAcrossB || Tile::kGroupN % 64 == 0);
-  static_assert(kShares == 1 || !Copies::kHalf);
+  static_assert(kSplits == 1 || !Copies::kHalf);
   const u32 lds = shared_address(dynamic_lds), full = lds + kStages * kStageBytes, empty = full + 8 * kStages;
   const u64 map_a = u64(&parameter_a), map_b = u64(&parameter_b);
   const u32 wave = same(thread_id() / 32), lane = thread_id() % 32;
@@ -354,7 +353,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
     fetch_map(map_b);
     for (u32 s = 0; s < kStages; ++s) {
       init_barrier(full + 8 * s, 1);
-      init_barrier(empty + 8 * s, Tile::kTurns ? 4 : 8);
+      init_barrier(empty + 8 * s, Tile::kPingpong ? 4 : 8);
     }
     publish_barriers();
   }
@@ -370,7 +369,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
     if (wave == 8 && lane == 0) copy_tiles<Tile>(p, work, map_a, map_b);
     asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
     // Arrives as often as the warpgroups that multiply.
-    if constexpr (kShares > 1) {
+    if constexpr (kSplits > 1) {
       cluster_barrier();
       cluster_barrier();
     }
@@ -380,19 +379,19 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
   if constexpr (Tile::kTrades) asm volatile("setmaxnreg.inc.sync.aligned.u32 240;" ::: "memory");
   constexpr int MI = Tile::kGroupM / 64, GN = Tile::kGroupN;
   const u32 group = wave / 4;
-  const u32 own_row = (Tile::kTurns || Tile::kSplitN ? 0 : group * Tile::kGroupM),
+  const u32 own_row = (Tile::kPingpong || Tile::kSplitN ? 0 : group * Tile::kGroupM),
             own_col = Tile::kSplitN ? group * GN : 0;
   Ring<kStages> at;
-  typename Matrix<T>::Sum sums[MI][1][GN / 16][8];
+  typename Matrix<T>::Acc acc[MI][1][GN / 16][8];
   auto* staging = (shared_f32*)((shared_vec*)dynamic_lds + Tile::kStoreAt / 16);
 
-  if constexpr (Tile::kTurns) {
+  if constexpr (Tile::kPingpong) {
     if (group == 1) {
       if (first < tiles) allow_turn(0);
       at.skip(count);
     }
   }
-  for (u32 id = first + (Tile::kTurns ? group * stride : 0); id < tiles; id += stride * (Tile::kTurns ? 2 : 1)) {
+  for (u32 id = first + (Tile::kPingpong ? group * stride : 0); id < tiles; id += stride * (Tile::kPingpong ? 2 : 1)) {
     u32 z, row, col;
     work.place_of(p, id, z, row, col);
 #pragma clang loop unroll(full)
@@ -400,7 +399,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
 #pragma clang loop unroll(full)
       for (int j = 0; j < GN / 16; ++j)
 #pragma clang loop unroll(full)
-        for (int e = 0; e < 8; ++e) sums[i][0][j][e] = 0;
+        for (int e = 0; e < 8; ++e) acc[i][0][j][e] = 0;
     if constexpr (requires { p.fetch_early(z, row, col); }) {
       // Prefetch what the epilogue reads of these rows during the main loop, in lines of 128 bytes: with so few warps
       // per multiprocessor each read would expose its latency (a residual of 64 images took 131 us instead of 74).
@@ -410,7 +409,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
         if (r < p.m && c < p.n) p.fetch_early(z, r, c);
       }
     }
-    if constexpr (Tile::kTurns) await_turn(group);
+    if constexpr (Tile::kPingpong) await_turn(group);
     u32 before = 0;
     auto release = [&](u32 stage) {
       if (lane == 0) arrive(empty + 8 * stage);
@@ -428,7 +427,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
 #pragma clang loop unroll(full)
         for (u32 i = 0; i < MI; ++i)
           wgmma<T, GN, kAcrossA, kAcrossB>(da + step_offset<kAcrossA, kCopied, Tile::kM>(s) + i * 64 * kRow,
-                                           db + step_offset<kAcrossB, kCopied, Tile::kN>(s), &sums[i][0][0][0]);
+                                           db + step_offset<kAcrossB, kCopied, Tile::kN>(s), &acc[i][0][0][0]);
       wgmma_commit();
       wgmma_wait<1>();
     };
@@ -447,7 +446,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
       before = at.stage;
       at.next();
     }
-    if constexpr (Tile::kTurns) {
+    if constexpr (Tile::kPingpong) {
       // Let the other warpgroup take its next tile, if it has one.
       if (id + stride < tiles) allow_turn(1 - group);
       at.skip(count);
@@ -459,13 +458,13 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
       if constexpr (P::kFullColumns)
         store_octets(p, part[0], z, from, col);
       else
-        store_sums<P, 1, sizeof(part[0]) / sizeof(part[0][0]), 8, 1>(p, part, staging, z, from, col, wave, 0);
+        store_acc<P, 1, sizeof(part[0]) / sizeof(part[0][0]), 8, 1>(p, part, staging, z, from, col, wave, 0);
     };
-    if constexpr (kShares == 1) {
+    if constexpr (kSplits == 1) {
 #pragma clang loop unroll(full)
-      for (int i = 0; i < MI; ++i) store(sums[i], i, col + own_col);
+      for (int i = 0; i < MI; ++i) store(acc[i], i, col + own_col);
     } else {
-      add_up_shares<Tile>(work, sums, [&](auto& part, int i, int first) { store(part, i, col + own_col + first); });
+      reduce_splits<Tile>(work, acc, [&](auto& part, int i, int first) { store(part, i, col + own_col + first); });
     }
   }
 }

@@ -254,8 +254,8 @@ SDX_FN void wgmma_256(bf16*, u64 a, u64 b, f32* d) {
 
 /// One instruction, with 32 bytes of K: 16 elements of 16 bits, or 32 of 8 bits. AcrossA, AcrossB, for 16 bits: rows
 /// (columns) of the operand are contiguous instead of K; see wgmma_across().
-template <class T, int N, bool AcrossA = false, bool AcrossB = false, class Sum>
-SDX_FN void wgmma(u64 a, u64 b, Sum* d) {
+template <class T, int N, bool AcrossA = false, bool AcrossB = false, class Acc>
+SDX_FN void wgmma(u64 a, u64 b, Acc* d) {
   if constexpr (sizeof(T) == 1) {
     static_assert(!AcrossA && !AcrossB);
     if constexpr (N == 32)
@@ -283,8 +283,8 @@ SDX_FN void wgmma(u64 a, u64 b, Sum* d) {
 
 /// Stores the results of eight neighbouring columns, if they lie within the output. They are computed in any case: a
 /// branch around the computation would keep the compiler from overlapping that of several octets.
-template <class P, class Sum, class Read>
-SDX_FN void store_octet(const P& p, u32 z, u32 row, u32 col, const Sum (&x)[8], const Read (&reads)[8]) {
+template <class P, class Acc, class Read>
+SDX_FN void store_octet(const P& p, u32 z, u32 row, u32 col, const Acc (&x)[8], const Read (&reads)[8]) {
   using Out = typename P::Out;
   const bool inside = row < p.m && col < p.n;
   const u32 r = row < p.m ? row : p.m - 1, c = multiple<kRun>(col < p.n ? col : 0);
@@ -319,9 +319,9 @@ SDX_FN void store_octet(const P& p, u32 z, u32 row, u32 col, const Sum (&x)[8], 
 
 /// Passes a wave's sums of 16 rows to P::element, if n is a multiple of 8. A lane has two columns of every eight;
 /// groups of four lanes exchange them until each lane has eight neighbouring columns, which it stores at once. Going
-/// through shared memory (store_sums()) takes several times as many accesses.
-template <class P, int TN, class Sum>
-SDX_FN void store_octets(const P& p, const Sum (&sums)[TN][8], u32 z, u32 row, u32 col) {
+/// through shared memory (store_acc()) takes several times as many accesses.
+template <class P, int TN, class Acc>
+SDX_FN void store_octets(const P& p, const Acc (&acc)[TN][8], u32 z, u32 row, u32 col) {
   static_assert(P::kFullColumns && TN % 2 == 0);
   constexpr int kPart = TN % 4 == 0 ? 4 : 2, kRounds = kPart;  // 16 columns; of two rows, eight columns each
   using Read = typename ReadOf<P>::Type;
@@ -348,19 +348,19 @@ SDX_FN void store_octets(const P& p, const Sum (&sums)[TN][8], u32 z, u32 row, u
       const int j = h + round / 2 * 2, half = round % 2;
       // Columns from 8 g on: pairs of lanes combine to four columns of every second eight, then pairs of pairs to a
       // whole eight.
-      const auto own = [&](int g, int c) { return sums[j + g / 2][g % 2 * 4 + half * 2 + c]; };
-      Sum fours[2][4], x[kRun];
+      const auto own = [&](int g, int c) { return acc[j + g / 2][g % 2 * 4 + half * 2 + c]; };
+      Acc fours[2][4], x[kRun];
 #pragma clang loop unroll(full)
       for (int g = 0; g < 2; ++g)
 #pragma clang loop unroll(full)
         for (int c = 0; c < 2; ++c) {
-          const Sum theirs = from_lane_xor(odd ? own(2 * g, c) : own(2 * g + 1, c), 1);
+          const Acc theirs = from_lane_xor(odd ? own(2 * g, c) : own(2 * g + 1, c), 1);
           fours[g][c] = odd ? theirs : own(2 * g, c);
           fours[g][2 + c] = odd ? own(2 * g + 1, c) : theirs;
         }
 #pragma clang loop unroll(full)
       for (int c = 0; c < 4; ++c) {
-        const Sum theirs = from_lane_xor(high ? fours[0][c] : fours[1][c], 2);
+        const Acc theirs = from_lane_xor(high ? fours[0][c] : fours[1][c], 2);
         x[c] = high ? theirs : fours[0][c];
         x[4 + c] = high ? fours[1][c] : theirs;
       }
@@ -382,41 +382,41 @@ SDX_FN void store_octets(const P& p, const Sum (&sums)[TN][8], u32 z, u32 row, u
 
 }  // namespace gemm_detail
 
-/// Two warpgroups compute a tile of BN columns. With Shares = 1 each has 64 of its 128 rows; with Shares = 2 both have
+/// Two warpgroups compute a tile of BN columns. With Slices = 1 each has 64 of its 128 rows; with Slices = 2 both have
 /// all of its 64 rows and divide K. Launch as gemm<>, with layout::WgmmaLayout::bytes() of dynamic shared memory for
 /// the stages; no more stages are used than there are steps.
-template <int BN, int Stages, int Shares, class P>
+template <int BN, int Stages, int Slices, class P>
 SDX_FN void gemm_wgmma(const P& p) {
   using namespace gemm_detail;
   using T = typename P::T;
-  constexpr int kBM = 128 / Shares, kChunks = 8, kPart = (kBM + BN) * kChunks,
-                kStage = layout::WgmmaLayout{BN, Shares}.stage_bytes() / 16, TN = BN / 16;
-  constexpr int kDepth = layout::stage_depth(sizeof(T)), kK = kDepth * Shares;
+  constexpr int kBM = 128 / Slices, kChunks = 8, kPart = (kBM + BN) * kChunks,
+                kStage = layout::WgmmaLayout{BN, Slices}.stage_bytes() / 16, TN = BN / 16;
+  constexpr int kDepth = layout::stage_depth(sizeof(T)), kK = kDepth * Slices;
   static_assert(P::kAccessA == Access::kVector && P::kAccessB == Access::kVector);
   const u32 wave = thread_id() / 32, group = wave / 4;
   u32 z, tile_m, tile_n;
-  const u32 parts = shares_of(p);
+  const u32 parts = splits_of(p);
   choose_tile(block_id() / parts, p.batches, (p.m + kBM - 1) / kBM, (p.n + BN - 1) / BN, z, tile_m, tile_n);
   const u32 first_row = tile_m * kBM, first_col = tile_n * BN;
 
-  typename Matrix<T>::Sum sums[1][TN][8];
+  typename Matrix<T>::Acc acc[1][TN][8];
 #pragma clang loop unroll(full)
   for (int j = 0; j < TN; ++j)
 #pragma clang loop unroll(full)
-    for (int e = 0; e < 8; ++e) sums[0][j][e] = 0;
+    for (int e = 0; e < 8; ++e) acc[0][j][e] = 0;
   Loader<P, true, kBM, kChunks, 256> a;
   Loader<P, false, BN, kChunks, 256> b;
   typename decltype(a)::Held held_a;  // unused: the chip copies to LDS without registers
   typename decltype(b)::Held held_b;
-  auto stage_a = [&](u32 t, u32 share) { return (shared_vec*)dynamic_lds + t % Stages * kStage + share * kPart; };
-  auto stage_b = [&](u32 t, u32 share) { return stage_a(t, share) + kBM * kChunks; };
-  const u32 steps = (p.k + kK - 1) / kK, from = steps * share_of(p) / parts;
-  const u32 count = steps * (share_of(p) + 1) / parts - from;
+  auto stage_a = [&](u32 t, u32 slice) { return (shared_vec*)dynamic_lds + t % Stages * kStage + slice * kPart; };
+  auto stage_b = [&](u32 t, u32 slice) { return stage_a(t, slice) + kBM * kChunks; };
+  const u32 steps = (p.k + kK - 1) / kK, from = steps * split_of(p) / parts;
+  const u32 count = steps * (split_of(p) + 1) / parts - from;
   auto begin = [&](u32 t) {
 #pragma clang loop unroll(full)
-    for (u32 share = 0; share < Shares; ++share) {
-      a.template begin<false>(p, held_a, stage_a(t, share), z, first_row, (from + t) * kK + share * kDepth);
-      b.template begin<false>(p, held_b, stage_b(t, share), z, first_col, (from + t) * kK + share * kDepth);
+    for (u32 slice = 0; slice < Slices; ++slice) {
+      a.template begin<false>(p, held_a, stage_a(t, slice), z, first_row, (from + t) * kK + slice * kDepth);
+      b.template begin<false>(p, held_b, stage_b(t, slice), z, first_col, (from + t) * kK + slice * kDepth);
     }
   };
 #pragma clang loop unroll(full)
@@ -431,23 +431,23 @@ SDX_FN void gemm_wgmma(const P& p) {
     // All warps have waited for their wgmma of step t - 2, so its stage is free.
     if (t + Stages - 2 < count) begin(t + Stages - 2);
     commit_copies();
-    const u32 share = Shares == 1 ? 0 : group;
-    const u64 da = wgmma_descriptor(stage_a(t, share) + (Shares == 1 ? group * 64 * kChunks : 0)),
-              db = wgmma_descriptor(stage_b(t, share));
+    const u32 slice = Slices == 1 ? 0 : group;
+    const u64 da = wgmma_descriptor(stage_a(t, slice) + (Slices == 1 ? group * 64 * kChunks : 0)),
+              db = wgmma_descriptor(stage_b(t, slice));
     wgmma_fence();
 #pragma clang loop unroll(full)
-    for (int s = 0; s < 4; ++s) wgmma<T, BN>(da + s * 2, db + s * 2, &sums[0][0][0]);
+    for (int s = 0; s < 4; ++s) wgmma<T, BN>(da + s * 2, db + s * 2, &acc[0][0][0]);
     wgmma_commit();
     wgmma_wait<1>();
   }
   wgmma_wait<0>();
   wait_copies<0>();
   barrier();
-  if constexpr (Shares == 1)
-    store_sums<P, 1, TN, 8, 1>(p, sums, (shared_f32*)dynamic_lds, z, first_row + wave * 16, first_col, wave, 0);
+  if constexpr (Slices == 1)
+    store_acc<P, 1, TN, 8, 1>(p, acc, (shared_f32*)dynamic_lds, z, first_row + wave * 16, first_col, wave, 0);
   else
-    store_sums<P, 1, TN, 4, Shares>(p, sums, (shared_f32*)dynamic_lds, z, first_row + wave % 4 * 16, first_col,
-                                    wave % 4, group);
+    store_acc<P, 1, TN, 4, Slices>(p, acc, (shared_f32*)dynamic_lds, z, first_row + wave % 4 * 16, first_col, wave % 4,
+                                   group);
 }
 
 }  // namespace sdx

@@ -11,7 +11,7 @@ SDX_FN void gemv(const P& p) {
   using namespace gemm_detail;
   using T = typename P::T;
   using M = Matrix<T>;
-  using Sum = typename M::Sum;
+  using Acc = typename M::Acc;
   constexpr u32 V = M::kVec, kWaves = kThreads / kWave, kGroups = kWaves / Waves, kColumns = Columns * kGroups;
   static_assert(P::kAccessA != Access::kAcross && P::kAccessB != Access::kAcross && (!P::kPairs || Columns % 2 == 0));
   const u32 wave = uniform(thread_id() / kWave), lane = thread_id() % kWave;
@@ -42,7 +42,7 @@ SDX_FN void gemv(const P& p) {
     }
     return x;
   };
-  Sum sums[Rows][Columns] = {};
+  Acc acc[Rows][Columns] = {};
   constexpr u32 kStride = V * kWave * Waves;
   constexpr int kAhead = Columns * Rows <= 4 ? 4 / Columns : 1;  // vectors in flight
   for (u32 k = (share * kWave + lane) * V; k < p.k; k += kStride * kAhead) {
@@ -61,9 +61,9 @@ SDX_FN void gemv(const P& p) {
 #pragma clang loop unroll(full)
         for (int r = 0; r < Rows; ++r) {
           if constexpr (is_int<T>)
-            sums[r][c] = detail::dot16_int<T>(x[h][r], y[h][c], sums[r][c]);
+            acc[r][c] = detail::dot16_int<T>(x[h][r], y[h][c], acc[r][c]);
           else
-            sums[r][c] = detail::dot16<T>(x[h][r], y[h][c], sums[r][c]);
+            acc[r][c] = detail::dot16<T>(x[h][r], y[h][c], acc[r][c]);
         }
   }
 #pragma clang loop unroll(full)
@@ -71,23 +71,23 @@ SDX_FN void gemv(const P& p) {
 #pragma clang loop unroll(full)
     for (int c = 0; c < Columns; ++c)
 #pragma clang loop unroll(full)
-      for (u32 d = kWave / 2; d > 0; d /= 2) sums[r][c] += from_lane_xor(sums[r][c], d);
+      for (u32 d = kWave / 2; d > 0; d /= 2) acc[r][c] += from_lane_xor(acc[r][c], d);
   if constexpr (Waves > 1) {
-    static SDX_SHARED Sum parts[kWaves * Rows * Columns];
+    static SDX_SHARED Acc parts[kWaves * Rows * Columns];
     if (lane == 0)
 #pragma clang loop unroll(full)
       for (int r = 0; r < Rows; ++r)
 #pragma clang loop unroll(full)
-        for (int c = 0; c < Columns; ++c) parts[(wave * Rows + r) * Columns + c] = sums[r][c];
+        for (int c = 0; c < Columns; ++c) parts[(wave * Rows + r) * Columns + c] = acc[r][c];
     lds_barrier();
 #pragma clang loop unroll(full)
     for (int r = 0; r < Rows; ++r)
 #pragma clang loop unroll(full)
       for (int c = 0; c < Columns; ++c) {
-        Sum all = 0;
+        Acc all = 0;
 #pragma clang loop unroll(full)
         for (int w = 0; w < Waves; ++w) all += parts[((group * Waves + w) * Rows + r) * Columns + c];
-        sums[r][c] = all;
+        acc[r][c] = all;
       }
   }
   // Lane i stores result i.
@@ -98,7 +98,7 @@ SDX_FN void gemv(const P& p) {
 #pragma clang loop unroll(full)
     for (int c = 0; c < Columns; c += kEach)
       if (lane == u32(r * Columns + c) && row + r < p.m && col + c < p.n)
-        store_columns<kEach>(p, z, row + r, col + c, &sums[r][c]);
+        store_columns<kEach>(p, z, row + r, col + c, &acc[r][c]);
 }
 
 }  // namespace sdx

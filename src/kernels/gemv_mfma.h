@@ -11,7 +11,7 @@ namespace sdx {
 
 /// Each team of Shares waves computes Columns columns of four rows (or fewer); its waves and their blocks divide K.
 /// Launch: ceil(m / 4) * ceil(n / (Columns * 4 / Shares)) * batches workgroups.
-template <int Columns, int Shares, class P>
+template <int Columns, int Slices, class P>
 SDX_FN void gemv_mfma(const P& p) {
   using namespace gemm_detail;
   using namespace gemv_detail;
@@ -20,9 +20,9 @@ SDX_FN void gemv_mfma(const P& p) {
   using sums4 = vec<f32, 4>;
   static_assert(kWave == 64 && is_same<typename P::T, f16> && P::kBits < 16 && P::kAccessA != Access::kAcross);
   constexpr int kRows = 4, kTiles = Columns / 4, kRun = 128 / P::kBits, kGroups = kRun / 8, kWords = P::kBits / 4;
-  constexpr u32 kWaves = kThreads / kWave, kColumns = Columns * (kWaves / Shares);
-  constexpr u32 kSpan = kRun * 16, kStride = kSpan * Shares;
-  const u32 wave = uniform(thread_id() / kWave), lane = thread_id() % kWave, team = wave / Shares;
+  constexpr u32 kWaves = kThreads / kWave, kColumns = Columns * (kWaves / Slices);
+  constexpr u32 kSpan = kRun * 16, kStride = kSpan * Slices;
+  const u32 wave = uniform(thread_id() / kWave), lane = thread_id() % kWave, team = wave / Slices;
   const u32 tiles_n = (p.n + kColumns - 1) / kColumns, tiles_m = (p.m + kRows - 1) / kRows;
   const u32 id = block_id(), z = id / (tiles_m * tiles_n), rest = id % (tiles_m * tiles_n);
   const u32 row0 = rest / tiles_n * kRows, height = p.m - row0 < kRows ? p.m - row0 : kRows;
@@ -60,11 +60,11 @@ SDX_FN void gemv_mfma(const P& p) {
     }
     return P::kBits == 4 ? in_order(x) : x;
   };
-  f32 sums[kRows][kTiles] = {};
-  const u32 share = wave % Shares, block = lane / 4;
+  f32 acc[kRows][kTiles] = {};
+  const u32 slice = wave % Slices, block = lane / 4;
   // A round is 16 bytes of each of a lane's columns.
   for (u32 first = 0; first < p.k; first += kStride) {
-    const u32 at = first + share * kSpan + block * kRun;
+    const u32 at = first + slice * kSpan + block * kRun;
     const bool there = at < p.k;
     const u32 k = there ? at : 0;
     vec16 part[kEach], w[kTiles];
@@ -97,7 +97,7 @@ SDX_FN void gemv_mfma(const P& p) {
       if constexpr (P::kRowHeight != 0)
         a = lds[place_row(row, k / 8 + g, p.k)];
       else
-        a = lds[place(lane % 4, (share * 16 + block) * kGroups + g)];
+        a = lds[place(lane % 4, (slice * 16 + block) * kGroups + g)];
 #pragma clang loop unroll(full)
       for (int t = 0; t < kTiles; ++t) {
         const vec16 y = dequantized<f16, P::kBits, P::kSigned, P::kFloatZeros>(
@@ -114,7 +114,7 @@ SDX_FN void gemv_mfma(const P& p) {
     for (int t = 0; t < kTiles; ++t) {
       const f32 s = there ? scale[t] : 0.0f;
 #pragma clang loop unroll(full)
-      for (int r = 0; r < kRows; ++r) sums[r][t] = fma(blocks[t][r], s, sums[r][t]);
+      for (int r = 0; r < kRows; ++r) acc[r][t] = fma(blocks[t][r], s, acc[r][t]);
     }
   }
   lds_barrier();  // a has been read
@@ -123,10 +123,10 @@ SDX_FN void gemv_mfma(const P& p) {
   for (int r = 0; r < kRows; ++r)
 #pragma clang loop unroll(full)
     for (int t = 0; t < kTiles; ++t) {
-      sums[r][t] += from_lanes<0x128>(sums[r][t]);  // row_ror:8
-      sums[r][t] += from_lanes<0x124>(sums[r][t]);  // row_ror:4
+      acc[r][t] += from_lanes<0x128>(acc[r][t]);  // row_ror:8
+      acc[r][t] += from_lanes<0x124>(acc[r][t]);  // row_ror:4
     }
-  add_up_rows<Shares, Columns>(p, (shared_f32*)lds, sums, z, row0, height, first_col);
+  add_up_rows<Slices, Columns>(p, (shared_f32*)lds, acc, z, row0, height, first_col);
 }
 
 }  // namespace sdx

@@ -35,17 +35,17 @@ SDX_FN void add_row_lanes(f32 (&x)[Columns], u32 lane) {
 
 /// Adds up the sums of the rows of 16 lanes and of the Shares waves of each team, and passes them to P. sums[r][i] of a
 /// lane belongs to row r of a and column 4 i + lane % 4. `parts`: LDS for one sum of each row of lanes.
-template <int Shares, int Columns, class P, int Rows, int Held>
-SDX_FN void add_up_rows(const P& p, gemm_detail::shared_f32* parts, const f32 (&sums)[Rows][Held], u32 z, u32 row0,
+template <int Slices, int Columns, class P, int Rows, int Held>
+SDX_FN void add_up_rows(const P& p, gemm_detail::shared_f32* parts, const f32 (&acc)[Rows][Held], u32 z, u32 row0,
                         u32 height, u32 first_col) {
-  constexpr u32 kRowsOfLanes = kWave / 16, kColumns = Columns * (kThreads / kWave / Shares);
+  constexpr u32 kRowsOfLanes = kWave / 16, kColumns = Columns * (kThreads / kWave / Slices);
   const u32 wave = uniform(thread_id() / kWave), lane = thread_id() % kWave;
 #pragma clang loop unroll(full)
   for (int r = 0; r < Rows; ++r) {
     if (lane % 16 < 4)
 #pragma clang loop unroll(full)
       for (int i = 0; i < Columns / 4; ++i)
-        parts[((wave * kRowsOfLanes + lane / 16) * Rows + r) * Columns + 4 * i + lane % 4] = sums[r][i];
+        parts[((wave * kRowsOfLanes + lane / 16) * Rows + r) * Columns + 4 * i + lane % 4] = acc[r][i];
   }
   lds_barrier();
   constexpr u32 kEach = P::kPairs ? 2 : 1;
@@ -54,10 +54,10 @@ SDX_FN void add_up_rows(const P& p, gemm_detail::shared_f32* parts, const f32 (&
     if (col >= p.n) continue;
     f32 all[kEach] = {};
 #pragma clang loop unroll(full)
-    for (u32 w = 0; w < Shares * kRowsOfLanes; ++w)
+    for (u32 w = 0; w < Slices * kRowsOfLanes; ++w)
 #pragma clang loop unroll(full)
       for (u32 e = 0; e < kEach; ++e)
-        all[e] += parts[((column / Columns * Shares * kRowsOfLanes + w) * Rows + row) * Columns + column % Columns + e];
+        all[e] += parts[((column / Columns * Slices * kRowsOfLanes + w) * Rows + row) * Columns + column % Columns + e];
     gemm_detail::store_columns<kEach>(p, z, row0 + row, col, all);
   }
 }
@@ -76,12 +76,12 @@ SDX_FN vec16 load_row(const void* row, u32 byte) {
 }
 
 /// Adds up the sums of the lanes and of the Shares waves of each team, and passes them to P.
-template <int Shares, class P, int Rows, int Columns>
-SDX_FN void add_up_lanes(const P& p, gemm_detail::shared_f32* parts, f32 (&sums)[Rows][Columns], u32 z, u32 row0,
+template <int Slices, class P, int Rows, int Columns>
+SDX_FN void add_up_lanes(const P& p, gemm_detail::shared_f32* parts, f32 (&acc)[Rows][Columns], u32 z, u32 row0,
                          u32 height, u32 first_col) {
 #pragma clang loop unroll(full)
-  for (int r = 0; r < Rows; ++r) add_row_lanes<Columns>(sums[r], thread_id() % kWave);
-  add_up_rows<Shares, Columns>(p, parts, sums, z, row0, height, first_col);
+  for (int r = 0; r < Rows; ++r) add_row_lanes<Columns>(acc[r], thread_id() % kWave);
+  add_up_rows<Slices, Columns>(p, parts, acc, z, row0, height, first_col);
 }
 
 /// Elements 4 j to 4 j + 3, as floats, of the eight elements of `Bits` bits in q0 and, with 8 bits, q1.
@@ -168,7 +168,7 @@ SDX_FN f32 to_floats(const vec16 (&x)[Groups], f32 (&floats)[Groups][8]) {
 
 /// Each team of Shares waves computes Columns columns of up to Rows rows (with kRowHeight, that many); its waves and
 /// their lanes divide K. Launch: ceil(m / Rows) * ceil(n / (Columns * 256 / kWave / Shares)) * batches workgroups.
-template <int Rows, int Columns, int Shares, class P>
+template <int Rows, int Columns, int Slices, class P>
 SDX_FN void gemv_wide(const P& p) {
   using namespace gemm_detail;
   using namespace gemv_detail;
@@ -182,10 +182,10 @@ SDX_FN void gemv_wide(const P& p) {
   // Whether K may end within a vector. The last one then overlaps with the one before, so that every load is inside.
   constexpr bool kPartial = !kQuantized && P::kAccessB == Access::kElements;
   constexpr bool kOrdered = kBits == 4 && is_same<T, f16>;  // of a, as integers are extracted
-  constexpr u32 kWaves = kThreads / kWave, kTeams = kWaves / Shares, kColumns = Columns * kTeams;
-  constexpr u32 kSpan = kRun * kWave, kStride = kSpan * Shares;
+  constexpr u32 kWaves = kThreads / kWave, kTeams = kWaves / Slices, kColumns = Columns * kTeams;
+  constexpr u32 kSpan = kRun * kWave, kStride = kSpan * Slices;
   const u32 wave = uniform(thread_id() / kWave), lane = thread_id() % kWave;
-  const u32 team = wave / Shares, share = wave % Shares;
+  const u32 team = wave / Slices, slice = wave % Slices;
   const u32 tiles_n = (p.n + kColumns - 1) / kColumns, tiles_m = (p.m + Rows - 1) / Rows;
   u32 z = 0, tile_m = 0, tile_n = block_id();
   if (p.batches > 1 || tiles_m > 1) {  // divisions take as long as the product of a short row
@@ -208,7 +208,7 @@ SDX_FN void gemv_wide(const P& p) {
     const u32 group = col0 + c / kGroup * kGroup;
     return (group < p.n ? group : p.n - kGroup) + c % kGroup;
   };
-  f32 sums[Rows][Columns] = {};
+  f32 acc[Rows][Columns] = {};
   // One vector of 16 bytes of each column. Masked: lanes past the end of K add nothing.
   const auto round = [&](u32 first, auto masked) {
     constexpr bool kMasked = decltype(masked)::value;
@@ -273,7 +273,7 @@ SDX_FN void gemv_wide(const P& p) {
       for (int c = 0; c < Columns; ++c) {
         const vec16 y = mask(w[c]);  // 0 times an infinite weight
 #pragma clang loop unroll(full)
-        for (int r = 0; r < Rows; ++r) sums[r][c] = detail::dot16<T>(x[r][0], y, sums[r][c]);
+        for (int r = 0; r < Rows; ++r) acc[r][c] = detail::dot16<T>(x[r][0], y, acc[r][c]);
       }
     } else {
       // With bfloat16, weights and operands are converted to float32, and the zero point multiplies the sum of the
@@ -305,16 +305,16 @@ SDX_FN void gemv_wide(const P& p) {
         const f32 s = kMasked && !there ? 0.0f : scale[c];
 #pragma clang loop unroll(full)
         for (int r = 0; r < Rows; ++r)
-          sums[r][c] = fma(kFloats ? fma(-zero[c], total[r], block[r]) : block[r], s, sums[r][c]);
+          acc[r][c] = fma(kFloats ? fma(-zero[c], total[r], block[r]) : block[r], s, acc[r][c]);
       }
     }
   };
-  u32 first = share * kSpan;
+  u32 first = slice * kSpan;
   for (; first + kSpan <= p.k; first += kStride) round(first, Flag<false>{});
   if (first < p.k) round(first, Flag<true>{});
 
   if constexpr (P::kRowHeight != 0) lds_barrier();  // the rows have been read
-  add_up_lanes<Shares>(p, (shared_f32*)lds, sums, z, row0, height, first_col);
+  add_up_lanes<Slices>(p, (shared_f32*)lds, acc, z, row0, height, first_col);
 }
 
 }  // namespace sdx

@@ -26,8 +26,8 @@ struct StepMmaLayout {
   constexpr int padded_dim() const { return dim + 8; }
   constexpr int queries_at() const { return kWarps * warp_vectors() * 16; }
   constexpr int new_row_at() const { return queries_at() + kHeads * padded_dim() * 2; }
-  constexpr int sums_at() const { return new_row_at() + 2 * dim * 2; }
-  constexpr int statistics_at() const { return sums_at() + group * dim * 4; }
+  constexpr int acc_at() const { return new_row_at() + 2 * dim * 2; }
+  constexpr int statistics_at() const { return acc_at() + group * dim * 4; }
   constexpr int maxima_at() const { return statistics_at() + cluster * group * 2 * 4; }
   constexpr int barrier_at() const { return maxima_at() + kHeads * kWarps * 4; }
   constexpr int bytes() const { return barrier_at() + 16; }
@@ -41,11 +41,11 @@ constexpr int padded_head(int dim) { return dim <= 64 ? 64 : 128; }
 /// `dim`: of a padded head.
 struct WgmmaAttentionLayout {
   static constexpr int kKeyTiles = 2, kValueTiles = 3;
-  int dim, keys, shares;
+  int dim, keys, slices;
   bool column_bias, row_bias;
 
-  constexpr int rows() const { return 128 / shares; }
-  constexpr int tile() const { return keys * shares; }  ///< keys
+  constexpr int rows() const { return 128 / slices; }
+  constexpr int tile() const { return keys * slices; }  ///< keys
   constexpr int row_chunks() const { return dim / 8; }
   constexpr bool queries_shared() const { return dim == 128 || row_bias; }
   constexpr int part() const { return tile() * row_chunks(); }

@@ -15,21 +15,21 @@ inline constexpr int kStageRow = 128;
 /// Elements of K in a stage.
 constexpr int stage_depth(int element_bytes) { return kStageRow / element_bytes; }
 
-/// gemm_wgmma<n, stages, shares>: warpgroups that share the K dimension when shares is 2.
+/// gemm_wgmma<n, stages, slices>: with two slices, two warpgroups divide the K of each stage (sliced-K).
 struct WgmmaLayout {
-  int n, shares;
-  constexpr int rows() const { return 128 / shares; }
-  constexpr int stage_bytes() const { return shares * (rows() + n) * kStageRow; }
+  int n, slices;
+  constexpr int rows() const { return 128 / slices; }
+  constexpr int stage_bytes() const { return slices * (rows() + n) * kStageRow; }
   constexpr int bytes(int stages) const {
     return stages * stage_bytes() > kStoreBytes ? stages * stage_bytes() : kStoreBytes;
   }
 };
 
-/// gemm_tma<TmaTiling<m, n, turns, stages, shares>>: stages, their barriers, then memory for storing sums.
+/// gemm_tma<TmaTiling<m, n, pingpong, stages, splits>>: stages, their barriers, then memory for storing sums.
 struct TmaLayout {
   int m, n;
-  bool turns;  ///< warpgroups alternate between tiles; otherwise each computes half of every tile
-  int stages, shares;
+  bool pingpong;  ///< warpgroups alternate between tiles; otherwise each computes half of every tile
+  int stages, splits;
   constexpr int stage_bytes() const { return (m + n) * kStageRow; }
   /// A stage and its two barriers.
   constexpr int step_bytes() const { return stage_bytes() + 16; }
@@ -37,8 +37,8 @@ struct TmaLayout {
   /// full_columns: N is a multiple of 8, so that sums are stored from registers.
   constexpr int bytes(bool full_columns) const { return store_at() + (full_columns ? 0 : kStoreBytes); }
   // A warpgroup's part of the tile.
-  constexpr bool splits_n() const { return !turns && m == 64; }
-  constexpr int group_m() const { return turns || splits_n() ? m : m / 2; }
+  constexpr bool splits_n() const { return !pingpong && m == 64; }
+  constexpr int group_m() const { return pingpong || splits_n() ? m : m / 2; }
   constexpr int group_n() const { return splits_n() ? n / 2 : n; }
   /// Whether sums and the epilogue's reads need more than 168 registers. Then a whole warpgroup issues the copies, so
   /// that it can release its registers to the others (setmaxnreg).

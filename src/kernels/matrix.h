@@ -84,7 +84,7 @@ struct OperandLayout {
 /// How a wave's lanes hold accumulators: element e of a lane is at row lane / row_divisor % row_lanes * row_scale + e /
 /// row_div % row_count * row_step, at column lane / col_divisor % col_lanes * col_scale + e % col_mod * col_step + e /
 /// 4 * col_high.
-struct SumLayout {
+struct AccLayout {
   int count, row_divisor, row_lanes, row_scale, col_divisor, col_lanes, col_scale, row_div, row_count, row_step,
       col_mod, col_step, col_high;
 };
@@ -106,7 +106,7 @@ consteval OperandLayout matrix_operand(MatrixFamily f, bool is_a, bool bytes8) {
   }
 }
 
-consteval SumLayout matrix_sums(MatrixFamily f) {
+consteval AccLayout acc_layout(MatrixFamily f) {
   switch (f) {
       //      count | row by lane | column by lane | row by element | column by element
     case MatrixFamily::kMfma:
@@ -127,11 +127,11 @@ struct Matrix {
   static constexpr MatrixFamily kFamily = matrix_family<T>();
   static constexpr OperandLayout kA = matrix_operand(kFamily, true, sizeof(T) == 1),
                                  kB = matrix_operand(kFamily, false, sizeof(T) == 1);
-  static constexpr SumLayout kSums = matrix_sums(kFamily);
+  static constexpr AccLayout kAcc = acc_layout(kFamily);
   /// Elements in 16 bytes; K of a step; sums per lane; vectors of 16 bytes of A and of B per lane.
-  static constexpr int kVec = 16 / sizeof(T), kStep = kVec * kA.k_lanes * kA.vectors, kCount = kSums.count;
+  static constexpr int kVec = 16 / sizeof(T), kStep = kVec * kA.k_lanes * kA.vectors, kCount = kAcc.count;
   static constexpr int kVectorsA = kA.rows * kA.vectors, kVectorsB = kB.rows * kB.vectors;
-  using Sum = select_type<is_int<T>, i32, f32>;
+  using Acc = select_type<is_int<T>, i32, f32>;
   /// Matrix instructions of a product.
   static constexpr int kInstructions = matrix_instructions<T>(kStep);
 
@@ -140,17 +140,17 @@ struct Matrix {
   static SDX_FN u32 row_b(u32 lane, u32 v) { return row(kB, lane, v); }
   /// In vectors of 16 bytes from the step's first k; the same for A and B.
   static SDX_FN u32 chunk(u32 lane, u32 v) { return lane / kA.k_divisor % kA.k_lanes + v % kA.vectors * kA.k_lanes; }
-  static SDX_FN u32 sum_row(u32 lane, u32 e) {
-    return lane / kSums.row_divisor % kSums.row_lanes * kSums.row_scale +
-           e / kSums.row_div % kSums.row_count * kSums.row_step;
+  static SDX_FN u32 acc_row(u32 lane, u32 e) {
+    return lane / kAcc.row_divisor % kAcc.row_lanes * kAcc.row_scale +
+           e / kAcc.row_div % kAcc.row_count * kAcc.row_step;
   }
-  static SDX_FN u32 sum_col(u32 lane, u32 e) {
-    return lane / kSums.col_divisor % kSums.col_lanes * kSums.col_scale + e % kSums.col_mod * kSums.col_step +
-           e / 4 * kSums.col_high;
+  static SDX_FN u32 acc_col(u32 lane, u32 e) {
+    return lane / kAcc.col_divisor % kAcc.col_lanes * kAcc.col_scale + e % kAcc.col_mod * kAcc.col_step +
+           e / 4 * kAcc.col_high;
   }
 
   /// sums += A . B over one step.
-  static SDX_FN void product(const vec16 (&a)[kVectorsA], const vec16 (&b)[kVectorsB], Sum (&sums)[kCount]);
+  static SDX_FN void mma(const vec16 (&a)[kVectorsA], const vec16 (&b)[kVectorsB], Acc (&acc)[kCount]);
 
  private:
   static SDX_FN u32 row(const OperandLayout& o, u32 lane, u32 v) {
@@ -205,11 +205,11 @@ SDX_FN i32 dot16_int(vec16 a, vec16 b, i32 sum) {
 }
 
 template <class T>
-SDX_FN void vector_product(const vec16* a, const vec16* b, auto* sums) {
+SDX_FN void vector_mma(const vec16* a, const vec16* b, auto* acc) {
   using M = Matrix<T>;
   for (int r = 0; r < M::kA.rows; ++r)
     for (int c = 0; c < M::kB.rows; ++c) {
-      auto& s = sums[r * 2 + c];
+      auto& s = acc[r * 2 + c];
       if constexpr (is_int<T>)
         s = dot16_int<T>(a[r], b[c], s);
       else
@@ -326,24 +326,24 @@ SDX_FN void mma(u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1, auto& c0, auto& 
 }  // namespace detail
 
 template <class T>
-SDX_FN void Matrix<T>::product(const vec16 (&a)[kVectorsA], const vec16 (&b)[kVectorsB], Sum (&sums)[kCount]) {
+SDX_FN void Matrix<T>::mma(const vec16 (&a)[kVectorsA], const vec16 (&b)[kVectorsB], Acc (&acc)[kCount]) {
   if constexpr (kFamily == MatrixFamily::kVector) {
-    detail::vector_product<T>(a, b, sums);
+    detail::vector_mma<T>(a, b, acc);
     return;
   }
 #if defined(__GFX9__)
   else {
-    vec<Sum, 4> c = {sums[0], sums[1], sums[2], sums[3]};
+    vec<Acc, 4> c = {acc[0], acc[1], acc[2], acc[3]};
     if constexpr (is_int<T>)
       c = detail::mfma_int(a[0], b[0], c);
     else
       c = detail::mfma<T>(a[0], b[0], c);
-    for (int e = 0; e < 4; ++e) sums[e] = c[e];
+    for (int e = 0; e < 4; ++e) acc[e] = c[e];
   }
 #elif defined(__GFX11__) || defined(__GFX12__)
   else {
-    vec<Sum, 8> c;
-    for (int e = 0; e < 8; ++e) c[e] = sums[e];
+    vec<Acc, 8> c;
+    for (int e = 0; e < 8; ++e) c[e] = acc[e];
 #if defined(__GFX11__)
     if constexpr (is_int<T>)
       c = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, bit_cast<vec<i32, 4>>(a[0]), true,
@@ -359,7 +359,7 @@ SDX_FN void Matrix<T>::product(const vec16 (&a)[kVectorsA], const vec16 (&b)[kVe
       c = detail::wmma<T>(a[0], b[0], c);
     }
 #endif
-    for (int e = 0; e < 8; ++e) sums[e] = c[e];
+    for (int e = 0; e < 8; ++e) acc[e] = c[e];
   }
 #elif defined(__NVPTX__)
   else {
@@ -371,7 +371,7 @@ SDX_FN void Matrix<T>::product(const vec16 (&a)[kVectorsA], const vec16 (&b)[kVe
         detail::to_halves(a[1][s], a1, a3);
         for (int h = 0; h < 2; ++h) {
           detail::to_halves(b[h][s], b0, b1);
-          detail::mma<f16>(a0, a1, a2, a3, b0, b1, sums[4 * h], sums[4 * h + 1], sums[4 * h + 2], sums[4 * h + 3]);
+          detail::mma<f16>(a0, a1, a2, a3, b0, b1, acc[4 * h], acc[4 * h + 1], acc[4 * h + 2], acc[4 * h + 3]);
         }
       }
       return;
@@ -379,7 +379,7 @@ SDX_FN void Matrix<T>::product(const vec16 (&a)[kVectorsA], const vec16 (&b)[kVe
     for (int h = 0; h < 2; ++h)
       for (int s = 0; s < 2; ++s)
         detail::mma<T>(a[0][2 * s], a[1][2 * s], a[0][2 * s + 1], a[1][2 * s + 1], b[h][2 * s], b[h][2 * s + 1],
-                       sums[4 * h], sums[4 * h + 1], sums[4 * h + 2], sums[4 * h + 3]);
+                       acc[4 * h], acc[4 * h + 1], acc[4 * h + 2], acc[4 * h + 3]);
   }
 #endif
 }

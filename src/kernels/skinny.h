@@ -167,27 +167,26 @@ SDX_FN void fetch_weights_to_l2(const P& p, u32 z, const u32 (&cols)[Tiles][Slot
 
 /// Adds up the waves' sums of Height rows and Tiles * 16 columns in LDS, and passes those of the `height` rows that
 /// exist to P, neighbouring columns together.
-template <u32 Height, class P, class Sum, int Tiles, int Count>
-SDX_FN void add_up_waves(const P& p, void* lds, const Sum (&sums)[Tiles][Count], u32 z, u32 row0, u32 height,
-                         u32 col0) {
+template <u32 Height, class P, class Acc, int Tiles, int Count>
+SDX_FN void add_up_waves(const P& p, void* lds, const Acc (&acc)[Tiles][Count], u32 z, u32 row0, u32 height, u32 col0) {
   using namespace gemm_detail;
   using M = Matrix<typename P::T>;
   constexpr u32 kWaves = kThreads / kWave, kColumns = Tiles * 16;
   const u32 wave = uniform(thread_id() / kWave), lane = thread_id() % kWave;
-  auto* parts = (__attribute__((address_space(3))) Sum*)lds;
+  auto* parts = (__attribute__((address_space(3))) Acc*)lds;
 #pragma clang loop unroll(full)
   for (int t = 0; t < Tiles; ++t)
 #pragma clang loop unroll(full)
     for (int e = 0; e < Count; ++e) {
-      const u32 r = M::sum_col(lane, e);
-      if (r < Height) parts[(wave * Height + r) * kColumns + t * 16 + M::sum_row(lane, e)] = sums[t][e];
+      const u32 r = M::acc_col(lane, e);
+      if (r < Height) parts[(wave * Height + r) * kColumns + t * 16 + M::acc_row(lane, e)] = acc[t][e];
     }
   lds_barrier();
   constexpr u32 kEach = P::kPairs ? 2 : 1;
   for (u32 j = thread_id() * kEach; j < height * kColumns; j += kThreads * kEach) {
     const u32 row = row0 + j / kColumns, col = col0 + j % kColumns;
     if (col >= p.n) continue;
-    Sum all[kEach] = {};
+    Acc all[kEach] = {};
 #pragma clang loop unroll(full)
     for (u32 w = 0; w < kWaves; ++w)
 #pragma clang loop unroll(full)
@@ -197,8 +196,8 @@ SDX_FN void add_up_waves(const P& p, void* lds, const Sum (&sums)[Tiles][Count],
 }
 
 /// The same for groups of Height rows, one after another.
-template <u32 Height, class P, class Sum, int Groups, int Tiles, int Count>
-SDX_FN void add_up_groups(const P& p, void* lds, const Sum (&sums)[Groups][Tiles][Count], u32 z, u32 row0, u32 height,
+template <u32 Height, class P, class Acc, int Groups, int Tiles, int Count>
+SDX_FN void add_up_groups(const P& p, void* lds, const Acc (&acc)[Groups][Tiles][Count], u32 z, u32 row0, u32 height,
                           u32 col0) {
 #pragma clang loop unroll(full)
   for (u32 g = 0; g < Groups; ++g) {
@@ -207,7 +206,7 @@ SDX_FN void add_up_groups(const P& p, void* lds, const Sum (&sums)[Groups][Tiles
       if (first >= height) break;
       lds_barrier();  // the sums of the previous rows have been read
     }
-    add_up_waves<Height>(p, lds, sums[g], z, row0 + first, height - first < Height ? height - first : Height, col0);
+    add_up_waves<Height>(p, lds, acc[g], z, row0 + first, height - first < Height ? height - first : Height, col0);
   }
 }
 
@@ -253,7 +252,7 @@ SDX_FN void skinny(const P& p) {
   using namespace skinny_detail;
   using T = typename P::T;
   using M = Matrix<T>;
-  using Sum = typename M::Sum;
+  using Acc = typename M::Acc;
   static_assert(sizeof(T) == 2 && M::kFamily != MatrixFamily::kVector);
   constexpr int kBits = P::kBits, kRun = 128 / kBits, kGroups = kRun / 8, kSlots = M::kA.rows, kPer = M::kA.vectors;
   // Vectors of eight elements that a lane loads of its columns, at least as many as an instruction takes.
@@ -315,7 +314,7 @@ SDX_FN void skinny(const P& p) {
     return x;
   };
 
-  Sum sums[kRowGroups][Tiles][M::kCount] = {};
+  Acc acc[kRowGroups][Tiles][M::kCount] = {};
   const u32 spans = (p.k + kSpan - 1) / kSpan;
   if constexpr (P::kRowHeight != 0) {
     fetch_weights_to_l2<Ahead>(p, z, cols, wave, lane_k, kSpan);
@@ -380,18 +379,18 @@ SDX_FN void skinny(const P& p) {
 #pragma clang loop unroll(full)
             for (int q = 0; q < 2; ++q)
               detail::mma<T>(w[0][2 * q], w[1][2 * q], w[0][2 * q + 1], w[1][2 * q + 1], x[0][0][2 * q],
-                             x[0][0][2 * q + 1], sums[0][t][0], sums[0][t][1], sums[0][t][2], sums[0][t][3]);
+                             x[0][0][2 * q + 1], acc[0][t][0], acc[0][t][1], acc[0][t][2], acc[0][t][3]);
             continue;
           }
 #endif
 #pragma clang loop unroll(full)
-          for (int g = 0; g < kRowGroups; ++g) M::product(w, x[g], sums[g][t]);
+          for (int g = 0; g < kRowGroups; ++g) M::mma(w, x[g], acc[g][t]);
         }
       }
     }
   }
   if constexpr (P::kRowHeight != 0) lds_barrier();  // the rows have been read
-  add_up_groups<kGroupHeight>(p, lds, sums, z, row0, height, col0);
+  add_up_groups<kGroupHeight>(p, lds, acc, z, row0, height, col0);
 }
 
 }  // namespace sdx

@@ -31,22 +31,22 @@ namespace sdx {
 
 /// Waves: warps that multiply. Tiles: groups of 16 columns that a thread block processes at a time. Stages: of the
 /// ring. ColumnBytes: bytes of a column in a stage, 128 for each warp that multiplies; ColumnStages: stages per column.
-/// ScaleSums: scales are applied to sums. ScaleVectors: vectors of 16 bytes that share a scale. ScalesContiguous: the
+/// ScaleAcc: scales are applied to sums. ScaleVectors: vectors of 16 bytes that share a scale. ScalesContiguous: the
 /// scales of 16 columns are contiguous and are copied at once (the number of copies matters: the gate and up
 /// projections of a decoder step took 5.9 us instead of 6.9). Shared: bytes of shared memory, which the library has
 /// computed with StreamLayout.
-template <int Waves, int Tiles, int Stages, int Bits, bool ScaleSums, int ColumnBytes, int ColumnStages,
+template <int Waves, int Tiles, int Stages, int Bits, bool ScaleAcc, int ColumnBytes, int ColumnStages,
           int ScaleVectors, bool ScalesContiguous, u32 Shared>
 struct StreamTiling {
   static constexpr int kTiles = Tiles, kStages = Stages, kColumnBytes = ColumnBytes, kColumnStages = ColumnStages;
-  static constexpr bool kScaleSums = ScaleSums, kScalesContiguous = ScalesContiguous;
+  static constexpr bool kScaleAcc = ScaleAcc, kScalesContiguous = ScalesContiguous;
   static constexpr u32 kWaves = Waves, kWorking = ColumnBytes / 128, kWorkers = Waves * 32, kColumns = Tiles * 16,
                        kScaleVectors = ScaleVectors, kRun = 128 / Bits;
   static constexpr layout::StreamLayout kLayout{
-      Waves, Tiles, Stages, Bits, ScaleSums, ColumnBytes, ColumnStages, ScaleVectors, ScalesContiguous};
+      Waves, Tiles, Stages, Bits, ScaleAcc, ColumnBytes, ColumnStages, ScaleVectors, ScalesContiguous};
   static constexpr u32 kDepth = kLayout.depth(), kPitch = kLayout.pitch();
   static constexpr u32 kScaleBytes = kLayout.scale_bytes(), kScalePitch = kLayout.scale_pitch();
-  static constexpr u32 kStage = kLayout.stage_bytes(), kRowAt = kLayout.row_at(), kSumsAt = kLayout.sums_at();
+  static constexpr u32 kStage = kLayout.stage_bytes(), kRowAt = kLayout.row_at(), kAccAt = kLayout.acc_at();
   static constexpr u32 kTotalsAt = kLayout.totals_at(), kBarriersAt = kLayout.barriers_at();
   static_assert(!ScalesContiguous || (ColumnStages == 1 && Bits != 16));
   static_assert(ColumnBytes % 128 == 0 && ColumnBytes <= Waves * 128 && (Waves == 8 || Waves == 16) &&
@@ -86,7 +86,7 @@ SDX_FN void barrier_of_workers() {
 /// Position of eight elements of the row, in vectors; swizzled so that lanes that read together use all banks.
 template <class Tile>
 SDX_FN u32 place_vector(u32 at) {
-  return !Tile::kScaleSums && Tile::kRun == 32 ? at ^ (at / 8 % 2) : at;
+  return !Tile::kScaleAcc && Tile::kRun == 32 ? at ^ (at / 8 % 2) : at;
 }
 
 /// Holds what row_part and row_elements need of this thread's vectors of the row; empty if they are not called.
@@ -121,7 +121,7 @@ struct RowOfProblem<Tile, P, true> {
   using Type = RowOf<Tile, P>;
 };
 
-/// Stores the row of a to shared memory, with 4-bit weights in the order of in_order(). With ScaleSums, what an
+/// Stores the row of a to shared memory, with 4-bit weights in the order of in_order(). With ScaleAcc, what an
 /// instruction takes is contiguous, and so are the sums of each 32 elements of K times the zero point.
 template <class Tile, class P, class Row>
 SDX_FN void put_row(const P& p, Row& made_of) {
@@ -135,12 +135,12 @@ SDX_FN void put_row(const P& p, Row& made_of) {
   const auto in = [&](u32 j) { return at(j) < kVectors ? at(j) : 0; };
   if constexpr (P::kRowHeight != 0) {
     static_assert(P::kRowHeight == 1);
-    auto* parts = (shared_f32*)dynamic_lds + Tile::kSumsAt / 4;
+    auto* parts = (shared_f32*)dynamic_lds + Tile::kAccAt / 4;
     made_of.read(p);
     f32 sum = 0;
 #pragma clang loop unroll(full)
     for (u32 j = 0; j < kEach; ++j) {
-      const f32 part = p.row_part(0, 0, in(j) * 8, made_of.each[j]);
+      const f32 part = p.row_part(0, 0, in(j)*8, made_of.each[j]);
       if (at(j) < kVectors) sum += part;
     }
     for (u32 h = 1; h < kWave; h *= 2) sum += from_lane_xor(sum, h);
@@ -152,7 +152,7 @@ SDX_FN void put_row(const P& p, Row& made_of) {
 #pragma clang loop unroll(full)
     for (u32 j = 0; j < kEach; ++j) {
       T e[8];
-      p.row_elements(0, 0, in(j) * 8, sum, made_of.each[j], e);
+      p.row_elements(0, 0, in(j)*8, sum, made_of.each[j], e);
       __builtin_memcpy(&held[j], e, 16);
     }
   } else {
@@ -160,10 +160,10 @@ SDX_FN void put_row(const P& p, Row& made_of) {
     for (u32 j = 0; j < kEach; ++j) {
       if constexpr (P::kAccessA == Access::kVector) {
         bool inside = true;
-        held[j] = load16(p.a(0, 0, in(j) * 8, inside));
+        held[j] = load16(p.a(0, 0, in(j)*8, inside));
       } else {
         T e[8];
-        p.a_elements(0, 0, in(j) * 8, e);
+        p.a_elements(0, 0, in(j)*8, e);
         __builtin_memcpy(&held[j], e, 16);
       }
     }
@@ -171,7 +171,7 @@ SDX_FN void put_row(const P& p, Row& made_of) {
 #pragma clang loop unroll(full)
   for (u32 j = 0; j < kEach; ++j) {
     const bool there = at(j) < kVectors;
-    if constexpr (Tile::kScaleSums) {
+    if constexpr (Tile::kScaleAcc) {
       T e[8];
       __builtin_memcpy(e, &held[j], 16);
       f32 total = 0;
@@ -182,7 +182,7 @@ SDX_FN void put_row(const P& p, Row& made_of) {
       if (there && at(j) % 4 == 0) totals[at(j) / 4] = total * (p.b_zero() * -0x1p-24f);
     }
     vec16 x = P::kBits == 4 ? in_order(held[j]) : held[j];
-    if constexpr (Tile::kScaleSums) x = vec16{x[0], x[2], x[1], x[3]};
+    if constexpr (Tile::kScaleAcc) x = vec16{x[0], x[2], x[1], x[3]};
     if (there) row[place_vector<Tile>(at(j))] = x;
   }
   barrier_of_workers<Tile>();
@@ -223,7 +223,7 @@ SDX_FN void copy_weights(const P& p, u32 full, u32 empty) {
 
 /// sums += this warp's part of a stage.
 template <class Tile, class P, int Chains>
-SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, const f32* totals, f32 (&sums)[Chains][4]) {
+SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, const f32* totals, f32 (&acc)[Chains][4]) {
   using T = typename P::T;
   constexpr int kBits = P::kBits;
   constexpr u32 kRunVectors = Tile::kRun / 8;
@@ -231,7 +231,7 @@ SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, cons
   const u32 here = stage * Tile::kStage, scales_at = here + 16 * Tile::kPitch;
   using shared_word = __attribute__((address_space(3))) const u32;
   using shared_half = __attribute__((address_space(3))) const u16;
-  if constexpr (Tile::kScaleSums) {
+  if constexpr (Tile::kScaleAcc) {
     // Each of four lanes has words of 8 elements of one block of 32. The 4 bits of an element, taken as a float16, are
     // a subnormal: element * 2^-24, or element * 2^-20 where they are 4 bits further up. Each of the instruction's 8
     // columns contains one block's part of the row, and zeros for all other blocks. So one instruction computes the
@@ -255,7 +255,7 @@ SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, cons
       for (u32 e = 0; e < 2; ++e) {
         const f32 scale = cast<f32>(bit_cast<typename P::Scale>(u16(s[(part * 2 + e) / Tile::kScaleVectors])));
         const u32 at = half * 2 + e;
-        sums[0][at] = __builtin_fmaf(__builtin_fmaf(high[at], 0.0625f, low[at]), scale, sums[0][at]);
+        acc[0][at] = __builtin_fmaf(__builtin_fmaf(high[at], 0.0625f, low[at]), scale, acc[0][at]);
       }
     }
   } else {
@@ -289,7 +289,7 @@ SDX_FN void multiply_stage(const P& p, u32 stage, u32 wave, const vec16* x, cons
 #pragma clang loop unroll(full)
         for (int q = 0; q < 2; ++q) {
           // Several independent chains of sums hide the latency of the matrix instruction.
-          f32(&s)[4] = sums[((run * kRunVectors + v) * 2 + q) % Chains];
+          f32(&s)[4] = acc[((run * kRunVectors + v) * 2 + q) % Chains];
           detail::mma<T>(y[0][2 * q], y[1][2 * q], y[0][2 * q + 1], y[1][2 * q + 1], z[2 * q], z[2 * q + 1], s[0], s[1],
                          s[2], s[3]);
         }
@@ -308,13 +308,13 @@ SDX_FN void stream(const P& first_p) {
   using namespace stream_detail;
   using T = typename P::T;
   static_assert(sizeof(T) == 2 && P::kAccessA != Access::kAcross &&
-                (!Tile::kScaleSums || (P::kBits == 4 && is_same<T, f16>)));
+                (!Tile::kScaleAcc || (P::kBits == 4 && is_same<T, f16>)));
   start_next_launch();
   constexpr u32 kRunVectors = Tile::kRun / 8, kColumns = Tile::kColumns;
   // Vectors of the row that a lane needs for a stage; they are loaded once for all stages if they fit in registers.
   constexpr u32 kStageVectors = 2 * kRunVectors;
   constexpr bool kAll = kStageVectors * Tile::kColumnStages <= 8;
-  constexpr int kChains = Tile::kScaleSums ? 1 : 4;
+  constexpr int kChains = Tile::kScaleAcc ? 1 : 4;
   const u32 wave = same(thread_id() / 32), lane = thread_id() % 32, line = lane / 4, part = lane % 4;
   const u32 full = shared_address(dynamic_lds) + Tile::kBarriersAt, empty = full + 8 * Tile::kStages;
   if (thread_id() == 0) {
@@ -350,12 +350,12 @@ SDX_FN void stream(const P& first_p) {
   put_row<Tile>(p, made_of);
 
   const auto* row = (shared_vec*)dynamic_lds + Tile::kRowAt / 16;
-  auto* parts = (shared_f32*)dynamic_lds + Tile::kSumsAt / 4;
-  // With ScaleSums, a lane holds the part of the row that its column of the instruction multiplies: a block of 32
+  auto* parts = (shared_f32*)dynamic_lds + Tile::kAccAt / 4;
+  // With ScaleAcc, a lane holds the part of the row that its column of the instruction multiplies: a block of 32
   // elements of K.
   const auto take_row = [&](u32 step, vec16* x, f32* totals) {
     const u32 first_run = (step * Tile::kWorking + wave) * 8;
-    if constexpr (Tile::kScaleSums) {
+    if constexpr (Tile::kScaleAcc) {
       const vec16 mine = row[(first_run + line) * 4 + part];
 #pragma clang loop unroll(full)
       for (u32 v = 0; v < kStageVectors; ++v) x[v] = line == v ? mine : vec16{};
@@ -384,12 +384,12 @@ SDX_FN void stream(const P& first_p) {
     }
 #pragma unroll 1
     for (u32 tile = 0; tile < Tile::kTiles; ++tile) {
-      f32 sums[kChains][4] = {};
+      f32 acc[kChains][4] = {};
       const auto stage = [&](u32 step, u32 held) {
         if constexpr (!kAll)
           if (works) take_row(step, x[0], totals[0]);
         wait_phase(full + 8 * at.stage, at.round & 1);
-        if (works) multiply_stage<Tile>(p, at.stage, wave, x[held], totals[held], sums);
+        if (works) multiply_stage<Tile>(p, at.stage, wave, x[held], totals[held], acc);
         wave_barrier();
         if (lane == 0) arrive(empty + 8 * at.stage);
         at.next();
@@ -403,11 +403,11 @@ SDX_FN void stream(const P& first_p) {
       }
 #pragma clang loop unroll(full)
       for (int e = 0; e < 4; e += 2) {  // the first of the instruction's 8 rows
-        f32 sum = sums[0][e];
+        f32 sum = acc[0][e];
 #pragma clang loop unroll(full)
-        for (int c = 1; c < kChains; ++c) sum += sums[c][e];
-        if constexpr (Tile::kScaleSums) {
-          sum = (sum + sums[0][e + 1]) * 0x1p24f;
+        for (int c = 1; c < kChains; ++c) sum += acc[c][e];
+        if constexpr (Tile::kScaleAcc) {
+          sum = (sum + acc[0][e + 1]) * 0x1p24f;
           sum += from_lane_xor(sum, 1);
           sum += from_lane_xor(sum, 2);
         }

@@ -77,7 +77,7 @@ class GpuBlock : public BlockLowering {
     if (row_tile != row_tiles_.end())
       lower_row_tile(s, row_tile->second, out);
     else if (t.node->as<MatMulOp>())
-      lower_product(t, b_.step_like(s), out);
+      lower_gemm(t, b_.step_like(s), out);
     else if (t.node->as<AttentionOp>())
       add_choice(codegen::generate_gpu_attention(t, options_.target, selection()), b_.step_like(s), out);
     else
@@ -253,11 +253,11 @@ class GpuBlock : public BlockLowering {
     add_choice(r.tile->source, std::move(own), out);
     p.reads.insert(p.reads.end(), p.writes.begin(), p.writes.end());  // keep what the other launch has written
     p.when = logical_not(r.few);
-    lower_product(std::get<TileKernel>(s.op), std::move(p), out);
+    lower_gemm(std::get<TileKernel>(s.op), std::move(p), out);
   }
 
   // Lowers a GEMM. With quantised weights there are two forms; the number of rows decides which one runs.
-  void lower_product(const TileKernel& t, ProgramStep p, std::vector<ProgramStep>& out) {
+  void lower_gemm(const TileKernel& t, ProgramStep p, std::vector<ProgramStep>& out) {
     const auto unpacked = codegen::generate_gpu_unpacked_tile(t, options_.target, selection());
     const auto direct = codegen::generate_gpu_tile(t, options_.target, selection());
     if (!unpacked) return add_choice(direct, std::move(p), out, &t);

@@ -6,7 +6,7 @@
 
 #include "host/convert.h"
 #include "tiles/match.h"
-#include "vendor/product_library.h"
+#include "vendor/gemm_library.h"
 
 namespace sardonyx {
 namespace {
@@ -42,11 +42,11 @@ bool library_epilogue(ProgramBuilder& builder, const tiles::GemmMatch& g, Librar
   using Kind = PostKind;
   const DType out = g.out->dtype;
   for (const tiles::PostStep& p : g.post) {
-    if (epilogue.activation != ProductActivation::kNone) return false;
+    if (epilogue.activation != GemmActivation::kNone) return false;
     if (p.op.kind == Kind::kRelu) {
-      epilogue.activation = ProductActivation::kRelu;
+      epilogue.activation = GemmActivation::kRelu;
     } else if (p.op.kind == Kind::kGeluTanh) {
-      epilogue.activation = ProductActivation::kGeluTanh;
+      epilogue.activation = GemmActivation::kGeluTanh;
     } else if (p.op.kind == Kind::kLinear && p.op.alpha == 1 && p.op.beta == 0) {
       continue;
     } else if (std::int64_t n = 0; p.op.kind == Kind::kLinear && p.op.alpha == 1 && !epilogue.bias &&

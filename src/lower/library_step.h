@@ -1,4 +1,4 @@
-// GEMMs that a vendor's library (vendor/product_library.h) can compute as well as our own kernels.
+// GEMMs that a vendor's library (vendor/gemm_library.h) can compute as well as our own kernels.
 #pragma once
 #include "fuse/schedule.h"
 #include "lower/program_builder.h"

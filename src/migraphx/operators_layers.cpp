@@ -14,7 +14,7 @@ using Attributes = Emitter::Attributes;
 
 bool is_byte_float(DType t) { return is_float(t) && size_of(t) == 1; }
 
-void require_product(Emitter& e) {
+void require_gemm(Emitter& e) {
   if (e.shape(0).type != e.shape(1).type) e.invalid("its inputs need one element type");
   if (e.rank(0) < 2 || e.rank(0) != e.rank(1)) e.invalid("its inputs need equal ranks of at least 2");
   if (e.shape(0).is_dynamic() || e.shape(1).is_dynamic()) return;  // checked when it runs
@@ -26,13 +26,13 @@ void require_product(Emitter& e) {
 std::string in_float(Emitter& e, std::size_t k) { return e.cast(e.in(k), DType::kFloat32); }
 
 void dot(Emitter& e) {
-  require_product(e);
+  require_gemm(e);
   if (is_byte_float(e.type(0))) return e.result(e.cast(e.node("MatMul", {in_float(e, 0), in_float(e, 1)}), e.type(0)));
   e.result(e.node("MatMul", {e.in(0), e.in(1)}));
 }
 
 void quant_dot(Emitter& e) {
-  require_product(e);
+  require_gemm(e);
   if (e.inputs() == 4) e.refuse("scales as inputs (packed fp4); multiply the dequantised operands with dot");
   if (is_float(e.type(0))) return e.result(e.node("MatMul", {in_float(e, 0), in_float(e, 1)}));
   e.result(e.node("MatMulInteger", {e.in(0), e.in(1)}));

@@ -149,10 +149,11 @@ void qgemm(OpContext& c) {
   }
   const Expr sy = only_element(c, c.in(7)), zy = optional_element(c, 8);
   const DType to = c.has(8) ? c.in(8)->dtype : c.in(0)->dtype;
-  c.out(0, requantize(g, acc, [&](const Exprs& i) { return el::div(multiplier(i), sy); }, zy, to));
+  c.out(0, requantize(
+               g, acc, [&](const Exprs& i) { return el::div(multiplier(i), sy); }, zy, to));
 }
 
-Value* scaled_product(OpContext& c, Value* acc, Value* sa, Value* sb, Value* bias, DType out) {
+Value* scaled_gemm(OpContext& c, Value* acc, Value* sa, Value* sb, Value* bias, DType out) {
   Graph& g = c.graph();
   Value* y = tensor::generate(g, acc->shape, [&](const Exprs& i) {
     const Expr scale = el::mul(matrix_scale(g, sa, i, acc->shape, true), matrix_scale(g, sb, i, acc->shape, false));
@@ -165,14 +166,14 @@ Value* scaled_product(OpContext& c, Value* acc, Value* sa, Value* sb, Value* bia
 // Inputs: A, B, a_scale, b_scale, a_zero_point, b_zero_point, bias.
 void matmul_integer_to_float(OpContext& c) {
   Value* acc = quantized_matmul(c, c.in(0), c.opt(4), c.in(1), c.opt(5));
-  c.out(0, scaled_product(c, acc, c.in(2), c.in(3), c.opt(6), c.in(2)->dtype));
+  c.out(0, scaled_gemm(c, acc, c.in(2), c.in(3), c.opt(6), c.in(2)->dtype));
 }
 
 // Inputs: A (float), B, b_scale, b_zero_point, bias.
 void dynamic_quantize_matmul(OpContext& c) {
   const DynamicallyQuantized q = quantize_dynamically(c.graph(), c.in(0));
   Value* acc = quantized_matmul(c, q.y, q.zero, c.in(1), c.opt(3));
-  c.out(0, scaled_product(c, acc, q.scale, c.in(2), c.opt(4), c.in(0)->dtype));
+  c.out(0, scaled_gemm(c, acc, q.scale, c.in(2), c.opt(4), c.in(0)->dtype));
 }
 
 void matmul_integer16(OpContext& c) {

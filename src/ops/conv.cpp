@@ -4,7 +4,7 @@
 
 #include "ops/element_math.h"
 #include "ops/families.h"
-#include "ops/integer_product.h"
+#include "ops/integer_gemm.h"
 #include "ops/tensor.h"
 
 namespace sardonyx {

@@ -1,6 +1,6 @@
 // MatMul, Gemm and softmax.
 #include "ops/families.h"
-#include "ops/integer_product.h"
+#include "ops/integer_gemm.h"
 #include "ops/tensor.h"
 
 namespace sardonyx {

@@ -5,7 +5,7 @@
 #include "ops/conv.h"
 #include "ops/element_math.h"
 #include "ops/families.h"
-#include "ops/integer_product.h"
+#include "ops/integer_gemm.h"
 #include "ops/tensor.h"
 
 namespace sardonyx {

@@ -29,7 +29,7 @@ struct ProblemSizes {
 /// What a call of a vendor's GEMM library computes beside the product.
 struct LibraryEpilogue {
   bool bias = false, residual = false;
-  ProductActivation activation = ProductActivation::kNone;
+  GemmActivation activation = GemmActivation::kNone;
   bool operator==(const LibraryEpilogue&) const = default;
 };
 

@@ -15,8 +15,8 @@ struct EnumRange<PostKind> {
   static constexpr int kCount = kPostKinds;
 };
 template <>
-struct EnumRange<ProductActivation> {
-  static constexpr int kCount = static_cast<int>(ProductActivation::kGeluTanh) + 1;
+struct EnumRange<GemmActivation> {
+  static constexpr int kCount = static_cast<int>(GemmActivation::kGeluTanh) + 1;
 };
 template <>
 struct EnumRange<BufferInfo::Kind> {
@@ -53,8 +53,8 @@ void fields(A& a, typename A::template Ref<LaunchStep> s) {
 
 template <typename A>
 void fields(A& a, typename A::template Ref<GpuTiling> t) {
-  a(t.rows, t.cols, t.alone_start, t.alone, t.busy_start, t.busy, t.few_rows, t.finish, t.shares, t.copies, t.cluster,
-    t.threads, t.resident, t.joins);
+  a(t.rows, t.cols, t.alone_start, t.alone, t.busy_start, t.busy, t.few_rows, t.finish, t.splits, t.tma, t.cluster,
+    t.threads, t.resident, t.tree_acc);
 }
 
 template <typename A>

@@ -27,6 +27,6 @@ std::uint64_t divisor_argument(std::int64_t n);
 inline constexpr std::size_t kLibraryWorkspace = 8 << 20;
 
 /// Activation that a vendor's library applies, in float32, to the sum of product, bias and residual.
-enum class ProductActivation : std::uint8_t { kNone, kRelu, kGeluTanh };
+enum class GemmActivation : std::uint8_t { kNone, kRelu, kGeluTanh };
 
 }  // namespace sardonyx

@@ -61,7 +61,7 @@ struct SumsEpilogue {
   int sums = 0;  ///< index into the launch's buffers: the sums; the buffer there is only a placeholder
 };
 
-/// An operand in memory, of kernels that load it by TMA (GpuTiling::copies). Element [z, line, k] is at offset + z *
+/// An operand in memory, of kernels that load it by TMA (GpuTiling::tma). Element [z, line, k] is at offset + z *
 /// batch + line * pitch + k, in elements; with `across`, where lines and not K are contiguous, at offset + z * batch +
 /// k
 /// * pitch + line.
@@ -79,11 +79,11 @@ struct CopiedOperands {
   std::vector<CopiedWindows> windows;  ///< at most one: `a` is images; of `operands[0]` only the buffer is used
 };
 
-/// The same GEMM as a call of a vendor's library (vendor/product_library.h).
+/// The same GEMM as a call of a vendor's library (vendor/gemm_library.h).
 struct LibraryCall {
   int a = -1, b = -1, out = -1, bias = -1, residual = -1, workspace = -1;  ///< buffers; -1: none
   bool trans_a = false, trans_b = false, one_a = false, one_b = false;
-  ProductActivation activation = ProductActivation::kNone;
+  GemmActivation activation = GemmActivation::kNone;
   Expr batches, m, n, k;
 };
 

@@ -14,28 +14,28 @@ constexpr int kClusteredEighths = 7;
 constexpr double kFinishSum = 0.008;  // nanoseconds per partial sum that the second launch reads
 // Split-K in one launch, by the clock on gfx942: nanoseconds of the step in which two workgroups become one, and of
 // each sum that one reads, once for each workgroup of a compute unit. Each further step takes half as long.
-constexpr double kJoinStep = 1500, kJoinSum = 0.13;
+constexpr double kTreeStep = 1500, kTreeAcc = 0.13;
 
 }  // namespace
 
 double workgroups(const GpuTiling& t, std::int64_t batches, std::int64_t m, std::int64_t n) {
   return static_cast<double>(batches) * std::ceil(static_cast<double>(m) / t.rows) *
-         std::ceil(static_cast<double>(n) / t.cols) * t.cluster * t.shares;
+         std::ceil(static_cast<double>(n) / t.cols) * t.cluster * t.splits;
 }
 
 double launched_workgroups(const GpuTiling& t, std::int64_t batches, std::int64_t m, std::int64_t n, int units) {
   const double all = workgroups(t, batches, m, n);
   if (t.resident > 0) return std::min<double>(all, static_cast<double>(t.resident) * units);
-  return t.copies && t.cluster == 1 ? std::min<double>(all, units) : all;
+  return t.tma && t.cluster == 1 ? std::min<double>(all, units) : all;
 }
 
 bool can_compute(const GpuTiling& t, std::int64_t batches, std::int64_t m, std::int64_t n) {
   if (t.few_rows && m > t.rows) return false;
-  if (t.shares > 1 && t.joins > 0) {
+  if (t.splits > 1 && t.tree_acc > 0) {
     const double parts = workgroups(t, batches, m, n);
-    return parts * t.joins <= static_cast<double>(kMostJoinedSums) && parts <= static_cast<double>(kMostJoinedGroups);
+    return parts * t.tree_acc <= static_cast<double>(kMostTreeAcc) && parts <= static_cast<double>(kMostTreeGroups);
   }
-  return t.shares == 1 || static_cast<double>(batches) * static_cast<double>(m) * static_cast<double>(n) * t.shares <=
+  return t.splits == 1 || static_cast<double>(batches) * static_cast<double>(m) * static_cast<double>(n) * t.splits <=
                               static_cast<double>(kMostPartialSums);
 }
 
@@ -51,13 +51,13 @@ double tiling_cost(const GpuTiling& t, std::int64_t batches, std::int64_t m, std
     return -1e9 + std::abs(std::log(tiles / (2.0 * units))) + (split && k < 2048 ? 4 : 0) +
            100.0 * static_cast<double>(t.rows - m);
   }
-  const double depth = static_cast<double>(k) / t.shares;
+  const double depth = static_cast<double>(k) / t.splits;
   const int usable = t.cluster > 2 ? std::max(1, units * kClusteredEighths / 8) : units;
   double cost = std::max(t.alone_start + t.alone * depth, std::ceil(tiles / usable) * (t.busy_start + t.busy * depth));
-  if (t.shares > 1 && t.joins > 0)
-    cost += (1 + std::ceil(std::log2(t.shares))) / 2 * (kJoinStep + kJoinSum * t.joins * std::ceil(tiles / usable));
-  else if (t.shares > 1)
-    cost += t.finish + kFinishSum * static_cast<double>(batches * m * n * t.shares);
+  if (t.splits > 1 && t.tree_acc > 0)
+    cost += (1 + std::ceil(std::log2(t.splits))) / 2 * (kTreeStep + kTreeAcc * t.tree_acc * std::ceil(tiles / usable));
+  else if (t.splits > 1)
+    cost += t.finish + kFinishSum * static_cast<double>(batches * m * n * t.splits);
   return cost;
 }
 

@@ -17,13 +17,14 @@ struct GpuTiling {
   float alone_start = 256, alone = 1, busy_start = 256, busy = 1;
   bool few_rows = false;    ///< supports outputs of up to `rows` rows only
   float finish = 0;         ///< split-K: time of the launch that adds the partial sums
-  std::int32_t shares = 1;  ///< split-K: workgroups that divide the K of a tile; a second launch adds their sums
-  /// Instead of a second launch the workgroups of a tile add their sums in pairs (kernels/gemm_join.h): this is how
-  /// many each has, of 4 bytes. 0: a second launch adds them. With one share, such a kernel computes whole tiles.
-  std::int32_t joins = 0;
+  std::int32_t splits = 1;  ///< split-K: workgroups that divide the K of a tile; a second launch adds their sums
+  /// Split-K without a second launch: the workgroups of a tile add their accumulators as a tree
+  /// (kernels/gemm_split_k_tree.h). Accumulators of a workgroup, of 4 bytes each; 0: a second launch. With one split,
+  /// such a kernel computes whole tiles.
+  std::int32_t tree_acc = 0;
   /// The operands are loaded by TMA (kernels/gemm_tma.h). At most one workgroup per unit is launched, each computing
   /// several tiles, unless clusters of workgroups divide the K of a tile.
-  bool copies = false;
+  bool tma = false;
   std::int32_t cluster = 1;    ///< workgroups of a cluster, which divide the K of a tile and add their sums
   std::int32_t threads = 256;  ///< of a workgroup
   /// kernels/stream.h: at most this many workgroups per unit are launched, each computing several tiles. 0: no limit.
@@ -41,14 +42,14 @@ struct CopiedWindows {
   std::int64_t channels = 0;  ///< 128 bytes are loaded at a time, or 64 if it is no multiple of 128
 };
 
-/// Maximum number of partial sums of split-K: shares * batches * m * n.
+/// Maximum number of partial sums of split-K: splits * batches * m * n.
 constexpr std::int64_t kMostPartialSums = 1 << 20;
 /// Maximum number of sums that the workgroups of a launch add in pairs, and of these workgroups.
-constexpr std::int64_t kMostJoinedSums = 1 << 24, kMostJoinedGroups = 4096;
+constexpr std::int64_t kMostTreeAcc = 1 << 24, kMostTreeGroups = 4096;
 /// Whether a tiling supports these sizes.
 bool can_compute(const GpuTiling& tiling, std::int64_t batches, std::int64_t m, std::int64_t n);
 
-/// Workgroups' worth of work: tiles times shares times cluster size. launched_workgroups() gives the grid's size.
+/// Workgroups' worth of work: tiles times splits times cluster size. launched_workgroups() gives the grid's size.
 double workgroups(const GpuTiling& tiling, std::int64_t batches, std::int64_t m, std::int64_t n);
 /// Size of the grid on a GPU with `units` compute units.
 double launched_workgroups(const GpuTiling& tiling, std::int64_t batches, std::int64_t m, std::int64_t n, int units);

@@ -148,7 +148,7 @@ class Validator {
                   x->inner < (std::int64_t{1} << 31),
               "a kernel copies operands that it does not have");
     }
-    require(tiling.rows <= 256 && tiling.cols <= 256 && tiling.shares == 1 && !tiling.few_rows,
+    require(tiling.rows <= 256 && tiling.cols <= 256 && tiling.splits == 1 && !tiling.few_rows,
             "a kernel copies more than a tile");
   }
 
@@ -163,11 +163,11 @@ class Validator {
 
   static void tiling(const GpuTiling& x) {
     require(x.rows > 0 && x.cols > 0 && x.rows <= 4096 && x.cols <= 4096, "a tiling of impossible size");
-    require(x.shares >= 1 && x.shares <= 64, "a tiling with an impossible split of K");
-    require(x.joins >= 0 && x.joins <= 4096 * 64 && (x.joins == 0 || !x.copies),
+    require(x.splits >= 1 && x.splits <= 64, "a tiling with an impossible split of K");
+    require(x.tree_acc >= 0 && x.tree_acc <= 4096 * 64 && (x.tree_acc == 0 || !x.tma),
             "a tiling with an impossible number of sums");
-    require(x.cluster >= 1 && x.cluster <= 8 && (x.cluster == 1 || x.copies), "a tiling with an impossible cluster");
-    require(x.resident >= 0 && x.resident <= 32 && (x.resident == 0 || (!x.copies && x.shares == 1)),
+    require(x.cluster >= 1 && x.cluster <= 8 && (x.cluster == 1 || x.tma), "a tiling with an impossible cluster");
+    require(x.resident >= 0 && x.resident <= 32 && (x.resident == 0 || (!x.tma && x.splits == 1)),
             "a tiling with an impossible number of workgroups");
     require(x.threads >= 32 && x.threads <= 1024, "a tiling with an impossible number of threads");
   }
@@ -181,8 +181,8 @@ class Validator {
     } else {
       const GpuTiling& t = c.tiling.front();
       tiling(t);
-      require((t.shares == 1 && t.joins == 0) || s.partial >= 0, "a candidate without memory for its partial sums");
-      if (t.copies) copied(s, t, launches);
+      require((t.splits == 1 && t.tree_acc == 0) || s.partial >= 0, "a candidate without memory for its partial sums");
+      if (t.tma) copied(s, t, launches);
     }
     for (const LaunchStep& l : launches) {
       require(!l.repeat && !l.limit && l.divisors.empty(), "a candidate's launch has fields that only loops have");
@@ -199,7 +199,7 @@ class Validator {
     std::int64_t m = 0;
     if (is_const_int(c.m, m)) return true;
     return std::any_of(c.candidates.begin(), c.candidates.end(), [](const Candidate& x) {
-      if (!x.tiling.empty()) return !x.tiling.front().few_rows && x.tiling.front().shares == 1;
+      if (!x.tiling.empty()) return !x.tiling.front().few_rows && x.tiling.front().splits == 1;
       return !x.applies || (is_const(x.applies) && !is_const(x.applies, 0));
     });
   }
@@ -229,7 +229,7 @@ class Validator {
     for (const Expr* e : {&l.batches, &l.m, &l.n, &l.k}) number(*e);
     const DType type = at(l.a).dtype, out = at(l.out).dtype;
     require((type == DType::kFloat32 || type == DType::kFloat16 || type == DType::kBFloat16) && at(l.b).dtype == type &&
-                (out == type || out == DType::kFloat32) && l.activation <= ProductActivation::kGeluTanh,
+                (out == type || out == DType::kFloat32) && l.activation <= GemmActivation::kGeluTanh,
             "a library call has impossible types");
     for (const int b : {l.bias, l.residual})
       if (b != -1) require(at(b).dtype == out, "a library call has impossible types");

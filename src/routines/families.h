@@ -15,7 +15,7 @@ void register_scatter(Table& t);
 void register_nms(Table& t);
 void register_determinant(Table& t);
 void register_random_seed(Table& t);
-void register_integer_products(Table& t);
+void register_integer_gemm(Table& t);
 
 inline void register_all(Table& t) {
   register_recurrent(t);
@@ -24,7 +24,7 @@ inline void register_all(Table& t) {
   register_nms(t);
   register_determinant(t);
   register_random_seed(t);
-  register_integer_products(t);
+  register_integer_gemm(t);
 }
 
 }  // namespace sardonyx::routines

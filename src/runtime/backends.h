@@ -18,7 +18,7 @@ struct BackendOptions {
   bool graphs = true;                          ///< on a GPU: capture runs of known sizes as graphs
   std::shared_ptr<CodeCache> cache;            ///< of machine code from NVIDIA's assembler; null: none
   std::shared_ptr<TileTuner> tuner;            ///< times candidates when sizes are first seen; null: none
-  /// The vendor's GEMM library (vendor/product_library.h): a path, empty for the usual places, or "off".
+  /// The vendor's GEMM library (vendor/gemm_library.h): a path, empty for the usual places, or "off".
   std::string library_path{};
   PtxasSearch ptxas{};  ///< where to look for NVIDIA's assembler
 };

@@ -97,9 +97,9 @@ std::shared_ptr<GpuCall> GpuBackend::grid_call(int number, const GridSizes& s, s
   return made;
 }
 
-std::shared_ptr<const ProductLibrary> GpuBackend::product_library() const {
+std::shared_ptr<const GemmLibrary> GpuBackend::gemm_library() const {
   std::string why;
-  auto library = open_product_library(memory_->shared_gpu(), options_.library_path, why);
+  auto library = open_gemm_library(memory_->shared_gpu(), options_.library_path, why);
   if (!library && (!options_.library_path.empty() || !options_.tuner) && !library_warned_.exchange(true))
     warn(fmt::format("the vendor's GEMM library is not used, our own kernels are: {}", why));
   return library;
@@ -156,7 +156,7 @@ void GpuQueue::finish() noexcept {
 
 void* GpuQueue::arrived() {
   if (!arrived_) {
-    const std::vector<std::uint32_t> zeros(kMostJoinedGroups);
+    const std::vector<std::uint32_t> zeros(kMostTreeGroups);
     std::shared_ptr<void> made = backend_.memory()->allocate(zeros.size() * sizeof(std::uint32_t));
     upload(made.get(), zeros.data(), zeros.size() * sizeof(std::uint32_t));
     arrived_ = std::move(made);

@@ -16,7 +16,7 @@
 #include "runtime/gpu_call.h"
 #include "runtime/grid_sizes.h"
 #include "runtime/tile_tuner.h"
-#include "vendor/product_library.h"
+#include "vendor/gemm_library.h"
 
 namespace sardonyx {
 
@@ -48,12 +48,12 @@ class GpuBackend : public Backend {
   std::shared_ptr<GpuCall> grid_call(int kernel, const GridSizes& sizes, std::vector<int> buffers,
                                      std::vector<std::int64_t> values) const;
   /// The vendor's GEMM library; null if none is usable or it is switched off.
-  std::shared_ptr<const ProductLibrary> product_library() const;
+  std::shared_ptr<const GemmLibrary> gemm_library() const;
   bool library_off() const { return options_.library_path == "off"; }
   /// Set when a step first chooses the vendor's library.
   std::atomic<bool>& library_used() const { return library_used_; }
 
-  /// Adds the descriptors (tensor maps) with which hardware loads a kernel's tiles (GpuTiling::copies).
+  /// Adds the descriptors (tensor maps) with which hardware loads a kernel's tiles (GpuTiling::tma).
   virtual void add_copies(GpuCall& call, const CopiedOperands& operands, const GpuTiling& tiling,
                           const ProblemSizes& sizes, const SymbolValues& symbols, std::size_t bytes) const = 0;
 
@@ -102,7 +102,7 @@ class GpuQueue : public Queue {
   GpuBackend& backend() const { return backend_; }
   GpuStream stream() const { return stream_; }
   void start(GpuCall& call, const RunState& run);
-  /// kMostJoinedGroups zeros of 32 bits, which each kernel that counts in them (kernels/gemm_join.h) leaves zero.
+  /// kMostTreeGroups zeros of 32 bits, which each kernel that counts in them (kernels/gemm_split_k_tree.h) leaves zero.
   /// Kernels of a queue run one after another.
   void* arrived();
   /// Seconds of one launch of each of these calls, by the tuner's timer.

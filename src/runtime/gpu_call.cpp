@@ -25,13 +25,13 @@ void GpuCall::add_maps(Gpu& g, std::vector<Map> list) {
 
 /// The arguments of a library call, in the order of its buffers.
 struct GpuCall::LibraryWork : GpuWork {
-  std::shared_ptr<const ProductPlan> plan;
+  std::shared_ptr<const GemmPlan> plan;
   std::array<void*, 6> at{};  ///< a, b, bias, residual, out, workspace
 
   void give(GpuStream stream) const override { plan->run({at[0], at[1], at[2], at[3], at[4], at[5]}, stream); }
 };
 
-GpuCall::GpuCall(std::shared_ptr<const ProductPlan> plan, const std::vector<int>& b)
+GpuCall::GpuCall(std::shared_ptr<const GemmPlan> plan, const std::vector<int>& b)
     : work_(std::make_shared<LibraryWork>()) {
   work_->plan = std::move(plan);
   check(b.size() == work_->at.size(), "a library's GEMM with {} tensors", b.size());

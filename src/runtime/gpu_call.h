@@ -6,7 +6,7 @@
 
 #include "device/device.h"
 #include "device/tensor_map.h"
-#include "vendor/product_library.h"
+#include "vendor/gemm_library.h"
 
 namespace sardonyx {
 
@@ -26,7 +26,7 @@ struct GpuCall {
   std::vector<void*> arguments;
 
   /// A GEMM of a vendor's library on the buffers a, b, bias, residual, out, workspace (-1: none).
-  GpuCall(std::shared_ptr<const ProductPlan> plan, const std::vector<int>& buffers);
+  GpuCall(std::shared_ptr<const GemmPlan> plan, const std::vector<int>& buffers);
   GpuCall(void* function, std::uint32_t blocks, std::uint32_t threads, std::uint32_t shared_bytes,
           std::vector<int> buffers, std::vector<std::int64_t> values);
   GpuCall(const GpuCall&) = delete;

@@ -62,18 +62,18 @@ class ChoiceBuilder {
     if (std::max({s.m, s.n, s.k}) > INT32_MAX || std::max(blocks, tiles) > INT32_MAX)
       fail(ErrorKind::kUnsupported, "a GEMM with {} batches of {}x{}x{} exceeds the 32-bit sizes of kernels", s.batches,
            s.m, s.n, s.k);
-    if (t.shares > 1) {
-      const double sums =
-          t.joins > 0 ? tiles * t.joins : static_cast<double>(s.batches * s.m * s.n) * static_cast<double>(t.shares);
+    if (t.splits > 1) {
+      const double sums = t.tree_acc > 0 ? tiles * t.tree_acc
+                                         : static_cast<double>(s.batches * s.m * s.n) * static_cast<double>(t.splits);
       const double held = static_cast<double>(run_.bytes(step_.partial)) / kSumBytes;
       check(held >= sums && can_compute(t, s.batches, s.m, s.n), "no memory for {} partial sums", sums);
     }
     std::vector<std::int64_t> values;
     for (const Expr& x : l.symbols) values.push_back(run_.eval(x));
-    if (t.joins > 0) values.push_back(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(queue_.arrived())));
+    if (t.tree_acc > 0) values.push_back(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(queue_.arrived())));
     auto call = backend_.call(l.kernel, static_cast<std::uint32_t>(blocks), static_cast<std::uint32_t>(t.threads),
                               l.buffers, std::move(values));
-    if (t.copies) backend_.add_copies(*call, step_.copied.front(), t, s, run_.symbols, size_of(step_.type));
+    if (t.tma) backend_.add_copies(*call, step_.copied.front(), t, s, run_.symbols, size_of(step_.type));
     return call;
   }
 
@@ -88,20 +88,20 @@ class ChoiceBuilder {
     const bool chosen = std::any_of(choice_.tuned.begin(), choice_.tuned.end(),
                                     [](const TunedSize& x) { return x.library.has_value(); });
     if (wanted == 0 || (!tuner && !chosen)) return calls;
-    const auto library = backend_.product_library();
+    const auto library = backend_.gemm_library();
     if (!library) return calls;
     const LibraryCall& l = step_.library.front();
-    const LibraryProduct p{run_.eval(l.batches),
-                           run_.eval(l.m),
-                           run_.eval(l.n),
-                           run_.eval(l.k),
-                           l.trans_a,
-                           l.trans_b,
-                           l.one_a,
-                           l.one_b,
-                           run_.info(l.a).dtype,
-                           run_.info(l.out).dtype,
-                           epilogue_of(l)};
+    const LibraryGemm p{run_.eval(l.batches),
+                        run_.eval(l.m),
+                        run_.eval(l.n),
+                        run_.eval(l.k),
+                        l.trans_a,
+                        l.trans_b,
+                        l.one_a,
+                        l.one_b,
+                        run_.info(l.a).dtype,
+                        run_.info(l.out).dtype,
+                        epilogue_of(l)};
     if (std::min({p.batches, p.m, p.n, p.k}) <= 0 || std::max({p.batches, p.m, p.n, p.k}) > INT32_MAX) return calls;
     const auto plans = library->plans(p, wanted);
     for (std::size_t k = 0; k < plans.size(); ++k) {

@@ -76,7 +76,7 @@ class SumsCall {
   std::vector<char*> addresses_;
 };
 
-bool is_integer_product(const RunState& run, int a, int b) {
+bool is_integer_gemm(const RunState& run, int a, int b) {
   return run.info(a).dtype == DType::kUInt8 && run.info(b).dtype == DType::kInt8;
 }
 
@@ -164,7 +164,7 @@ std::unique_ptr<PreparedStep> prepare_host_tile(const GemmStep& g, HostQueue& qu
   if (t.empty) return tile;
   const bool one_matrix = std::all_of(d.batch_b.begin(), d.batch_b.end(), [](std::int64_t x) { return x == 1; });
   d.b_constant = run.is_constant(g.b) && one_matrix;
-  if (is_integer_product(run, g.a, g.b)) {
+  if (is_integer_gemm(run, g.a, g.b)) {
     prepare_integers(t, d, g, queue, run);
     return tile;
   }
@@ -242,7 +242,7 @@ std::unique_ptr<PreparedStep> prepare_host_tile(const ConvStep& c, HostQueue& qu
   d.threads = run.threads;
   t.empty = run.bytes(c.out) == 0;
   if (t.empty) return tile;
-  if (is_integer_product(run, c.x, c.w)) {
+  if (is_integer_gemm(run, c.x, c.w)) {
     prepare_integers(t, d, c, queue, run);
     return tile;
   }

@@ -114,11 +114,10 @@ struct KernelPolicy {
   bool loads_first = false;       ///< a window's loads come first: the compiler would not keep them in flight together
   bool fills_simds = false;       ///< loops have at least the threads with which every SIMD has one wave
   int row_bytes = 0;  ///< a thread may keep so many bytes of a row in registers even if these are many elements
-  bool unsigned_products =
-      false;                   ///< int8 whose zero point is -128 is multiplied as uint8 (FuseOptions::integer_unsigned)
+  bool unsigned_int8 = false;  ///< int8 whose zero point is -128 is multiplied as uint8 (FuseOptions::integer_unsigned)
   bool wide_gemv = false;      ///< GEMMs of few rows may run kernels/gemv_wide.h
   bool short_vectors = false;  ///< convolutions load 12 bytes of a vector (FuseOptions::short_vectors)
-  bool joins = false;          ///< split-K adds its sums in the same launch (kernels/gemm_join.h)
+  bool split_k_tree = false;   ///< split-K adds its sums in the same launch (kernels/gemm_split_k_tree.h)
   /// A further candidate of a choice is compiled if it is faster than the others by this share at some size.
   double worth_compiling = 0;
   int kernels_per_module = 0;  ///< kernels that are compiled together

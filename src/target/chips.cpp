@@ -96,7 +96,7 @@ constexpr KernelPolicy kAmdPolicy = {.narrow_indices = true,
                                      .finish = 6000};
 // PTX of Hopper's matrix instructions is large, and is finally split into single kernels: compiling ResNet-50 takes 18
 // s of CPU time with 2 kernels per module, 20 with 1 or 4, 23 with 8.
-constexpr KernelPolicy kNvidiaPolicy = {.unsigned_products = true, .kernels_per_module = 2, .finish = 3400};
+constexpr KernelPolicy kNvidiaPolicy = {.unsigned_int8 = true, .kernels_per_module = 2, .finish = 3400};
 
 constexpr Chip cdna(std::string_view name, ChipFamily family, int minor, int elf_machine, int lds, int l1, int rocm,
                     VectorRates rates, Float8 float8, Features features, std::span<const MatrixInstruction> matrix,
@@ -113,7 +113,7 @@ constexpr Chip cdna(std::string_view name, ChipFamily family, int minor, int elf
   c.lds = {lds, lds, lds};
   c.l1_kib = l1;
   c.policy = kAmdPolicy;
-  c.policy.joins = true;  // on gfx1100 and gfx1201 it was no faster, and takes memory for the sums
+  c.policy.split_k_tree = true;  // on gfx1100 and gfx1201 it was no faster, and takes memory for the sums
   c.line = 128;
   c.rates = rates;
   c.float8 = float8;

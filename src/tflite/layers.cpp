@@ -10,7 +10,7 @@ namespace {
 bool is_byte(DType t) { return t == DType::kInt8 || t == DType::kUInt8; }
 
 /// Whether a product of these inputs can sum integers: 8 bits each, one scale for x and the result.
-bool integer_product(Operator& op, std::size_t x, std::size_t w, std::size_t bias) {
+bool is_integer_layer(Operator& op, std::size_t x, std::size_t w, std::size_t bias) {
   for (const TensorInfo* t : {&op.in(x), &op.out(0)})
     if (!is_byte(t->dtype) || !t->quantization.per_tensor()) return false;
   if (!is_byte(op.in(w).dtype) || !op.in(w).quantised()) return false;
@@ -87,7 +87,7 @@ void convolve(Operator& op, std::size_t spatial, Attributes attributes, const st
   op.require(op.in(0).shape.size() == spatial + 2 && op.in(1).shape.size() == spatial + 2,
              "an operand's rank is wrong");
   std::string y;
-  if (integer_product(op, 0, 1, 2)) {
+  if (is_integer_layer(op, 0, 1, 2)) {
     const std::string x = m.transpose(op.raw(0), to_channels_first(spatial)), w = m.transpose(op.raw(1), weights);
     const std::string sx = scale_of(m, op.in(0)), zx = zero_of(m, op.in(0)), sw = scale_of(m, op.in(1));
     const std::string zw = zero_of(m, op.in(1)), sy = scale_of(m, op.out(0)), zy = zero_of(m, op.out(0));
@@ -117,7 +117,7 @@ bool exact_in_floats(Operator& op) {
   const auto& w = op.in(1).shape;
   const std::vector<std::int64_t>& zero = op.in(1).quantization.zero;
   constexpr std::int64_t kMost = (1 << 24) / (255 * 255);
-  return integer_product(op, 0, 1, 2) && w[1] > 0 && w[2] > 0 && w[1] <= kMost && w[2] <= kMost / w[1] &&
+  return is_integer_layer(op, 0, 1, 2) && w[1] > 0 && w[2] > 0 && w[1] <= kMost && w[2] <= kMost / w[1] &&
          std::all_of(zero.begin(), zero.end(), [&](std::int64_t z) { return z == zero[0]; });
 }
 
@@ -232,7 +232,7 @@ void fully_connected(Operator& op) {  // weights: outputs, inputs
   const auto rows = [&](const std::string& x) {
     return keep || (op.rank(0) == 2 && op.in(0).shape[1] == k) ? x : m.reshape(x, {-1, k});
   };
-  if (integer_product(op, 0, 1, 2)) {
+  if (is_integer_layer(op, 0, 1, 2)) {
     const TensorInfo &a = op.in(0), &w = op.in(1), &out = op.out(0);
     const std::string x = rows(op.raw(0)), weights = m.transpose(op.raw(1), {1, 0});
     const std::string za = zero_of(m, a), zw = zero_of(m, w);
@@ -264,7 +264,7 @@ void batch_matmul(Operator& op) {
     const std::string a = operand(0, op.raw(0), ta), b = operand(1, op.raw(1), tb);
     return op.set(0, m.add("MatMulInteger", {a, b}));
   }
-  if (integer_product(op, 0, 1, 2) && op.in(1).quantization.per_tensor()) {
+  if (is_integer_layer(op, 0, 1, 2) && op.in(1).quantization.per_tensor()) {
     const std::string a = operand(0, op.raw(0), ta), b = operand(1, op.raw(1), tb);
     const std::string sa = scale_of(m, op.in(0)), za = zero_of(m, op.in(0)), sb = scale_of(m, op.in(1));
     const std::string zb = zero_of(m, op.in(1)), sy = scale_of(m, op.out(0)), zy = zero_of(m, op.out(0));

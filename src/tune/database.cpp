@@ -26,14 +26,14 @@ constexpr const char* kSchema =
     "epilogue INTEGER, PRIMARY KEY (arch, units, problem, batches, m, n, k, candidate)) WITHOUT ROWID";
 
 // The column `epilogue`: that of a call of a vendor's library, NULL for kernels of our own.
-constexpr int kActivations = static_cast<int>(ProductActivation::kGeluTanh) + 1, kEpilogues = 4 * kActivations;
+constexpr int kActivations = static_cast<int>(GemmActivation::kGeluTanh) + 1, kEpilogues = 4 * kActivations;
 
 int code_of(const LibraryEpilogue& e) {
   return (e.bias ? 1 : 0) + (e.residual ? 2 : 0) + 4 * static_cast<int>(e.activation);
 }
 
 LibraryEpilogue epilogue_of(std::int64_t code) {
-  return {(code & 1) != 0, (code & 2) != 0, static_cast<ProductActivation>(code / 4)};
+  return {(code & 1) != 0, (code & 2) != 0, static_cast<GemmActivation>(code / 4)};
 }
 
 /// A prepared statement, finalised by the destructor.

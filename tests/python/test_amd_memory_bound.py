@@ -10,7 +10,7 @@ import sardonyx
 import simulated
 from onnx import helper, numpy_helper
 from test_amd_main_loops import WAIT, instructions
-from test_gpu_products import FLOAT, HALF, few_bits, model, rand, weights
+from test_gpu_gemm import FLOAT, HALF, few_bits, model, rand, weights
 
 LOAD = re.compile(r"\bglobal_load_(dwordx4|b128)\b")
 

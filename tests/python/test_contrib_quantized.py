@@ -135,7 +135,7 @@ def dynamically_quantized(x):
     return np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.int64), scale, int(zero)
 
 
-def test_integer_products():
+def test_integer_gemm():
     a, b = quant(2, 3, 8), quant(8, 5, seed=1, dtype=np.int8)
     sb, zb, bias = np.abs(rand(5, scale=0.01)) + f(0.002), quant(5, seed=3, dtype=np.int8), rand(5, seed=4)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import sardonyx
 from onnx import helper, numpy_helper
-from test_gpu_products import CHIPS, FLOAT, HALF, model
+from test_gpu_gemm import CHIPS, FLOAT, HALF, model
 
 
 @pytest.mark.parametrize("chip", CHIPS)

@@ -5,7 +5,7 @@ import pytest
 import sardonyx
 import simulated
 from onnx import TensorProto, helper, numpy_helper
-from test_gpu_products import CHIPS, FLOAT, HALF, OTHERS, TOLERANCE, check, few_bits, model, rand, weights
+from test_gpu_gemm import CHIPS, FLOAT, HALF, OTHERS, TOLERANCE, check, few_bits, model, rand, weights
 
 
 # Kernels for up to 8, 16, 32 and 64 rows, and with unpacked weights for more than 64; sums of whole spans of a wave (256) and of parts of one, columns that are no

@@ -17,8 +17,8 @@ from sardonyx.llm.convert import convert_gguf
 from sardonyx.llm.weights import Dense, quantised
 from sardonyx.quantization import weight_only
 from sardonyx.quantization.calibration import Channels, Gram, Rows
+from sardonyx.quantization.layers import find_layers
 from sardonyx.quantization.onnx_model import OnnxModel
-from sardonyx.quantization.products import find_products
 from sardonyx.quantization.qdq import FORMATS, activation_scale, rounded
 from sardonyx.quantization.ranges import Histogram
 from sardonyx.quantization.report import quantize_text
@@ -101,7 +101,7 @@ def test_int8_is_close_and_runs_in_onnxruntime(method):
 def test_the_quantised_model_has_integer_products_on_amd():
     done = sardonyx.quantize(network(), DATA)
     report = sardonyx.pass_report(done.model, "gfx942")
-    after = next(p.text for p in report.passes if p.pass_name == "integer_products")
+    after = next(p.text for p in report.passes if p.pass_name == "integer_gemm")
     assert sum(" conv int32" in line for line in after.splitlines()) == 2
     assert sum(" matmul int32" in line for line in after.splitlines()) == 2
 
@@ -175,7 +175,7 @@ def test_adds_and_pooling_read_8_bits():
 
 def test_values_between_products_above_the_limit_stay_in_float():
     model = OnnxModel(residual_network())
-    products, _ = find_products(model, (), grouped=False)
+    products, _ = find_layers(model, (), grouped=False)
     found, why = within_limit(model, products, {"r1": 0.01, "s": 0.2, "r2": 0.01, "r3": 0.01}, 0.05)
     assert [r.value for r in found] == ["r3", "r2", "r1"]  # of the second Add; pooling
     assert list(why) == ["s"] and "0.2, above the limit of 0.05" in why["s"]
@@ -184,7 +184,7 @@ def test_values_between_products_above_the_limit_stay_in_float():
     assert {r.value for r in found} == {"r1", "s"}
     report = sardonyx.quantize(residual_network(), DATA[:2], smooth=False).report
     report = dataclasses.replace(report, between=dict(report.between) | why)
-    assert "3 values between products" in quantize_text(report) and why["s"] in quantize_text(report)
+    assert "3 values between layers" in quantize_text(report) and why["s"] in quantize_text(report)
 
 
 def test_adds_stay_in_float_if_their_errors_add_up():
@@ -271,7 +271,7 @@ def test_fp8(tmp_path):
     assert np.abs(ours - in_onnxruntime(done.model, DATA[0])).max() < 1e-5 * np.abs(ours).max()
     after = sardonyx.pass_report(done.model, "gfx1201").passes
     assert any("float8" in line and " matmul float32" in line for p in after for line in p.text.splitlines()) or any(
-        p.pass_name == "float8_products" for p in after
+        p.pass_name == "float8_gemm" for p in after
     )
 
 
@@ -401,7 +401,7 @@ def test_the_command(tmp_path):
         np.savez(tmp_path / "data" / f"{k}.npz", **sample)
     arguments = ["quantize", tmp_path / "m.onnx", "--data", tmp_path / "data"]
     out = command(*arguments, "-o", tmp_path / "q.onnx", "--exclude", "h*d", "--json", tmp_path / "q.json", **PYTHON)
-    assert "3 of 5 products in int8" in out and "excluded by a pattern: head" in out and "it has groups" in out
+    assert "3 of 5 layers in int8" in out and "excluded by a pattern: head" in out and "it has groups" in out
     report = json.loads((tmp_path / "q.json").read_text())
     assert len(report["layers"]) == 3 and report["kept"]["head (MatMul)"] == "excluded by a pattern"
     found = command("evaluate", tmp_path / "q.onnx", "--reference", tmp_path / "m.onnx", "--data", tmp_path / "data",
@@ -433,4 +433,4 @@ def test_other_forms_of_float8(to):
     ours = sardonyx.compile(done.model)(DATA[0])["y"]
     assert np.abs(ours - in_onnxruntime(done.model, DATA[0])).max() < 1e-5 * np.abs(ours).max()
     passes = [p.pass_name for p in sardonyx.pass_report(done.model, "gfx942").passes]
-    assert ("float8_products" in passes) == (to == "fp8-fnuz")  # the others are multiplied in float32
+    assert ("float8_gemm" in passes) == (to == "fp8-fnuz")  # the others are multiplied in float32

@@ -178,12 +178,12 @@ def test_bounds():
 
 
 def test_switches_compute_what_the_written_models_do():
-    from sardonyx.quantization.products import find_products
+    from sardonyx.quantization.layers import find_layers
     from sardonyx.quantization.qdq import INT8, QdqWriter
     from sardonyx.quantization.ranges import Range
 
     model = OnnxModel(network())
-    products, _ = find_products(model, (), grouped=False)
+    products, _ = find_layers(model, (), grouped=False)
     ranges = {p.activation: Range(-3.0, 3.0) for p in products}
 
     def writer(m):
@@ -197,7 +197,7 @@ def test_switches_compute_what_the_written_models_do():
     plain = sardonyx.compile(network())(x)["y"]
     np.testing.assert_allclose(switches.run(x, [None] * 4)["y"], plain, rtol=1e-5, atol=1e-5)
     written = OnnxModel(network())
-    chosen = [p for k, p in enumerate(find_products(written, (), grouped=False)[0]) if k in (0, 3)]
+    chosen = [p for k, p in enumerate(find_layers(written, (), grouped=False)[0]) if k in (0, 3)]
     write = writer(written)
     for p in chosen:
         write(p, "int8")
@@ -212,7 +212,7 @@ def test_times_are_those_of_the_nodes():
     nodes = [n for n in model.proto.graph.node if n.op_type == "MatMul"]
     known = [v for n in model.proto.graph.node for v in n.output]
     names = [n.name for n in onnx.load_model_from_string(marked(model, nodes, known)).graph.node]
-    assert [n.startswith("sardonyx_product_") for n in names] == [n.op_type == "MatMul" for n in model.proto.graph.node]
+    assert [n.startswith("sardonyx_layer_") for n in names] == [n.op_type == "MatMul" for n in model.proto.graph.node]
     cost = HostCost(lambda inputs: samples(1, 7, 64)[0], known, {})
     layers, rest = cost.layers(model, nodes)
     assert len(layers) == 4 and min(layers) > 0 and rest > 0

@@ -1,4 +1,4 @@
-"""Split-K in one launch on simulated CDNA GPUs (kernels/gemm_join.h): workgroups of a tile add their sums in pairs."""
+"""Split-K in one launch on simulated CDNA GPUs (kernels/gemm_split_k_tree.h): workgroups of a tile add their sums in pairs."""
 
 import itertools
 import re
@@ -112,7 +112,7 @@ def splitting(problem, chip, database, tiling, shares, graphs=False):
         db.execute("INSERT INTO times (arch, units, problem, batches, m, n, k, candidate, seconds) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (chip, UNITS[chip], key, *sizes, f"{name} / {shares}", 1e-6))  # fmt: skip
     device = sardonyx.compile(m, device=f"sim:{chip}", tuning_database=database, cache_dir="", graphs=graphs)
     text = cli("inspect", folder / "m.onnx", "--device", f"sim:{chip}", "--tuning-database", database, "--cache-dir", "", "--kernels", "--source")  # fmt: skip
-    assert name in text and "join_k(" in text
+    assert name in text and "split_k_tree(" in text
     return device, feed, sardonyx.compile(m).run(feed)["o"]
 
 

@@ -46,9 +46,9 @@ TEST(SharedLayouts, CopyingGemms) {
 
 TEST(SharedLayouts, StreamedGemms) {
   std::string text;
-  for (const StreamProduct& p : {StreamProduct{16, true, 0, 3072, 2048}, StreamProduct{4, true, 1, 3072, 2048},
-                                 StreamProduct{4, false, 4, 4096, 4096}, StreamProduct{8, true, 2, 4096, 4096},
-                                 StreamProduct{4, true, 1, 16384, 2048, true}}) {
+  for (const StreamGemm& p :
+       {StreamGemm{16, true, 0, 3072, 2048}, StreamGemm{4, true, 1, 3072, 2048}, StreamGemm{4, false, 4, 4096, 4096},
+        StreamGemm{8, true, 2, 4096, 4096}, StreamGemm{4, true, 1, 16384, 2048, true}}) {
     const auto c = stream_candidate(chip_of("sm_90a"), p);
     ASSERT_TRUE(c);
     // "stream<StreamTiling<...>>"
@@ -82,8 +82,8 @@ TEST(SharedLayouts, PartsDoNotOverlap) {
   const layout::StepMmaLayout step{128, 4, 8, true};
   EXPECT_LT(0, step.queries_at());
   EXPECT_LT(step.queries_at(), step.new_row_at());
-  EXPECT_LT(step.new_row_at(), step.sums_at());
-  EXPECT_LT(step.sums_at(), step.statistics_at());
+  EXPECT_LT(step.new_row_at(), step.acc_at());
+  EXPECT_LT(step.acc_at(), step.statistics_at());
   EXPECT_LT(step.statistics_at(), step.maxima_at());
   EXPECT_LT(step.maxima_at(), step.barrier_at());
   EXPECT_LT(step.barrier_at(), step.bytes());

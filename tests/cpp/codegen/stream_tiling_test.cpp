@@ -8,13 +8,13 @@
 namespace sardonyx::codegen {
 namespace {
 
-StreamProduct fp16(std::int64_t columns, std::int64_t depth) { return {16, true, 0, columns, depth}; }
-StreamProduct int4(std::int64_t columns, std::int64_t depth) { return {4, true, 1, columns, depth}; }
+StreamGemm fp16(std::int64_t columns, std::int64_t depth) { return {16, true, 0, columns, depth}; }
+StreamGemm int4(std::int64_t columns, std::int64_t depth) { return {4, true, 1, columns, depth}; }
 
 TEST(StreamTilings, TwoWorkgroupsFitAUnit) {
-  for (const StreamProduct& p :
+  for (const StreamGemm& p :
        {fp16(3072, 2048), fp16(16384, 2048), fp16(2048, 8192), int4(3072, 2048), int4(128256, 2048), int4(2048, 8192),
-        StreamProduct{8, true, 2, 4096, 4096}, StreamProduct{4, false, 4, 4096, 4096}}) {
+        StreamGemm{8, true, 2, 4096, 4096}, StreamGemm{4, false, 4, 4096, 4096}}) {
     const auto c = stream_candidate(chip_of("sm_90a"), p);
     ASSERT_TRUE(c) << p.bits << " " << p.columns << " " << p.depth;
     SCOPED_TRACE(c->kernel);
@@ -60,7 +60,7 @@ TEST(StreamTilings, ScalesComeToSumsOfFloat16Only) {
 }
 
 TEST(StreamTilings, ScalesOfWholeColumnsAreCopiedTogether) {
-  const auto together = [](StreamProduct p) {
+  const auto together = [](StreamGemm p) {
     p.scales_follow = true;
     return stream_candidate(chip_of("sm_90a"), p)->kernel.find(", 1, 1, true, ") != std::string::npos;
   };
@@ -69,7 +69,7 @@ TEST(StreamTilings, ScalesOfWholeColumnsAreCopiedTogether) {
   EXPECT_TRUE(together(int4(4096, 2048)));
   EXPECT_FALSE(together(int4(4104, 2048)));  // the last tile's would be beyond the end
   EXPECT_FALSE(together(int4(2048, 8192)));  // a column's in two pieces
-  StreamProduct p = int4(4096, 2048);
+  StreamGemm p = int4(4096, 2048);
   const std::uint32_t apart = stream_candidate(chip_of("sm_90a"), p)->shared;
   p.scales_follow = true;
   EXPECT_EQ(stream_candidate(chip_of("sm_90a"), p)->shared,

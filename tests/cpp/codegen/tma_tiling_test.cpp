@@ -185,7 +185,7 @@ TEST(TmaTilings, FitTheChip) {
     for (const KernelCandidate& c : tma_candidates(chip_of("sm_90a"), depth, full, true, false)) {
       SCOPED_TRACE(c.kernel);
       const GpuTiling& t = c.tiling;
-      EXPECT_TRUE(t.copies);
+      EXPECT_TRUE(t.tma);
       EXPECT_LE(c.shared, 227U << 10);
       EXPECT_LE(t.rows, 256);
       EXPECT_LE(t.cols, 256);
@@ -206,7 +206,7 @@ TEST(TmaTilings, NoMoreWorkgroupsThanUnits) {
   GpuTiling t;
   t.rows = 128;
   t.cols = 192;
-  t.copies = true;
+  t.tma = true;
   EXPECT_EQ(workgroups(t, 1, 600, 576), 15);
   EXPECT_EQ(launched_workgroups(t, 1, 600, 576, 132), 15);
   EXPECT_EQ(workgroups(t, 1, 12800, 576), 300);
@@ -215,7 +215,7 @@ TEST(TmaTilings, NoMoreWorkgroupsThanUnits) {
   t.cluster = 4;
   EXPECT_EQ(launched_workgroups(t, 1, 12800, 192, 132), 400);
   t.cluster = 1;
-  t.copies = false;
+  t.tma = false;
   EXPECT_EQ(launched_workgroups(t, 1, 12800, 576, 132), 300);
 }
 

@@ -1,4 +1,4 @@
-// Passes that rearrange operands of tile kernels and windows: pack_operands, fill_channels, merge_groups, pad_products.
+// Passes that rearrange operands of tile kernels and windows: pack_operands, fill_channels, merge_groups, pad_gemm_k.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -212,15 +212,15 @@ return %2)";
               ElementsAre("conv: its weights are not constant"));
 }
 
-FuseOptions padding_products() {
+FuseOptions padding_k() {
   FuseOptions o = any_device();
-  o.pad_products = true;
+  o.pad_gemm_k = true;
   return o;
 }
 
 // Tokens that an MLP mixes: the loop that computes the left operand writes the zeros, in the order in which it reads.
-TEST(PadProducts, LoopsWriteTheZerosInTheOrderThatTheyRead) {
-  expect_pass("pad_products", R"(%0 = input float16[n, 196, 768]
+TEST(PadGemmK, LoopsWriteTheZerosInTheOrderThatTheyRead) {
+  expect_pass("pad_gemm_k", R"(%0 = input float16[n, 196, 768]
 %1 = constant float16[196, 384] {...}
 %2 = loop float16[b < n, c < 768, t < 196]: %0[b, t, c] * 2.0:float16
 %3 = matmul float16[b < n, c < 768, j < 384; k < 196]: %2[b, c, k], %1[k, j]
@@ -231,12 +231,12 @@ return %3)",
 %3 = loop float16[b < n, c < 768, t < 200] order(0, 2, 1): select(t < 196, %0[b, t, c] * 2.0:float16, 0.0:float16)
 %4 = matmul float16[b < n, c < 768, j < 384; k < 200]: %3[b, c, k], %2[k, j]
 return %4)",
-              padding_products());
+              padding_k());
 }
 
 // What others read too is copied, once for all products.
-TEST(PadProducts, OtherOperandsAreCopied) {
-  expect_pass("pad_products", R"(%0 = input float16[n, 64, 49]
+TEST(PadGemmK, OtherOperandsAreCopied) {
+  expect_pass("pad_gemm_k", R"(%0 = input float16[n, 64, 49]
 %1 = constant float16[49, 64] {...}
 %2 = matmul float16[b < n, i < 64, j < 64; k < 49]: %0[b, i, k], %1[k, j]
 %3 = matmul float16[b < n, i < 64, j < 64; k < 49]: %0[b, i, k], %1[k, j]
@@ -248,10 +248,10 @@ return %2, %3)",
 %4 = matmul float16[b < n, i < 64, j < 64; k < 56]: %3[b, i, k], %2[k, j]
 %5 = matmul float16[b < n, i < 64, j < 64; k < 56]: %3[b, i, k], %2[k, j]
 return %4, %5)",
-              padding_products());
+              padding_k());
 }
 
-TEST(PadProducts, WholeVectorsShortSumsAndOtherTypesStay) {
+TEST(PadGemmK, WholeVectorsShortSumsAndOtherTypesStay) {
   const auto product = [](const char* type, int rows, int terms) {
     return fmt::format(R"(%0 = input {0}[n, {1}, {2}]
 %1 = constant {0}[{2}, 64] {{...}}
@@ -261,10 +261,10 @@ return %2)",
   };
   for (const auto& [type, rows, terms] : {std::tuple("float16", 64, 48), std::tuple("float16", 64, 12),
                                           std::tuple("float32", 64, 49), std::tuple("float16", 8, 49)})
-    expect_unchanged("pad_products", product(type, rows, terms), padding_products());
-  EXPECT_THAT(remarks_of("pad_products", product("float32", 64, 49), padding_products()),
+    expect_unchanged("pad_gemm_k", product(type, rows, terms), padding_k());
+  EXPECT_THAT(remarks_of("pad_gemm_k", product("float32", 64, 49), padding_k()),
               ElementsAre("fc: an operand is computed, or not of 16-bit floats"));
-  EXPECT_THAT(remarks_of("pad_products", product("float16", 8, 49), padding_products()),
+  EXPECT_THAT(remarks_of("pad_gemm_k", product("float16", 8, 49), padding_k()),
               ElementsAre("fc: it has too few rows or columns"));
 }
 

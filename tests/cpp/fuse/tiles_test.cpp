@@ -153,12 +153,12 @@ return %3, %4)";
 
 FuseOptions pairing() {
   FuseOptions o = any_device();
-  o.pair_products = true;
+  o.gated_gemm = true;
   return o;
 }
 
-TEST(PairProducts, GatedLayers) {
-  expect_pass("pair_products", R"(%0 = input float32[n, 128]
+TEST(GatedGemm, GatedLayers) {
+  expect_pass("gated_gemm", R"(%0 = input float32[n, 128]
 %1 = constant float32[128, 8] {...}
 %2 = constant float32[128, 8] {...}
 %3 = matmul float32[i < n, j < 8; k < 128]: %0[i, k], %1[k, j] @"gate"
@@ -175,7 +175,7 @@ return %5)",
               pairing());
 }
 
-TEST(PairProducts, ProductsOfDifferentTensorsStay) {
+TEST(GatedGemm, ProductsOfDifferentTensorsStay) {
   const char* graph = R"(%0 = input float32[n, 16]
 %1 = input float32[n, 16]
 %2 = constant float32[16, 8] {...}
@@ -183,8 +183,8 @@ TEST(PairProducts, ProductsOfDifferentTensorsStay) {
 %4 = matmul float32[i < n, j < 8; k < 16]: %1[i, k], %2[k, j]
 %5 = loop float32[i < n, j < 8]: tanh(%3[i, j]) * %4[i, j] @"mul"
 return %5)";
-  expect_unchanged("pair_products", graph, pairing());
-  EXPECT_THAT(remarks_of("pair_products", graph, pairing()),
+  expect_unchanged("gated_gemm", graph, pairing());
+  EXPECT_THAT(remarks_of("gated_gemm", graph, pairing()),
               ElementsAre("mul: the two products have different left operands"));
 }
 

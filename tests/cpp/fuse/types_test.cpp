@@ -1,4 +1,4 @@
-// Passes that change element types: narrow_floats, widen_halves, integer_products, float8_products.
+// Passes that change element types: narrow_floats, widen_halves, integer_gemm, float8_gemm.
 #include <gmock/gmock.h>
 
 #include "pass_test.h"
@@ -158,8 +158,8 @@ FuseOptions integers() {
   return o;
 }
 
-TEST(IntegerProducts, SignedProductsWithoutZeroPoints) {
-  expect_pass("integer_products", R"(%0 = input int8[n, 16]
+TEST(IntegerGemm, SignedProductsWithoutZeroPoints) {
+  expect_pass("integer_gemm", R"(%0 = input int8[n, 16]
 %1 = constant int8[1] {0}
 %2 = constant int8[16, 8] {...}
 %3 = constant int8[1] {0}
@@ -181,9 +181,9 @@ FuseOptions host_integers() {
   return o;
 }
 
-TEST(IntegerProducts, TheHostMultipliesUnsignedBySignedBytes) {
+TEST(IntegerGemm, TheHostMultipliesUnsignedBySignedBytes) {
   // The left operand gets 128 more, which the sums of the right one's columns correct.
-  expect_pass("integer_products", R"(%0 = input int8[n, 16]
+  expect_pass("integer_gemm", R"(%0 = input int8[n, 16]
 %1 = constant int8[1] {0}
 %2 = constant int8[16, 8] {...}
 %3 = constant int8[1] {0}
@@ -201,7 +201,7 @@ return %6)",
               host_integers());
 }
 
-TEST(IntegerProducts, TheHostPadsWithTheZeroPoint) {
+TEST(IntegerGemm, TheHostPadsWithTheZeroPoint) {
   const char* graph = R"(%0 = input uint8[n, 3, 8, 8]
 %1 = constant uint8[1] {7}
 %2 = constant int8[4, 27] {...}
@@ -209,14 +209,14 @@ TEST(IntegerProducts, TheHostPadsWithTheZeroPoint) {
 %4 = routine "integer_pack" uint8[2176]: %2, %3 {params = [1]}
 %5 = routine "integer_conv" int32[n, 4, 8, 8]: %0, %1, %4 {params = [1, 1, 1, 1, 1, 1, 3, 3]}
 return %5)";
-  EXPECT_THAT(after_pass("integer_products", graph, host_integers()),
+  EXPECT_THAT(after_pass("integer_gemm", graph, host_integers()),
               testing::HasSubstr("conv int32[n, 4, 8, 8]: %0, %1 {pads = [1, 1, 1, 1], padding = 7}"));
   // GPUs read a padded copy.
-  EXPECT_THAT(after_pass("integer_products", graph, integers()), testing::Not(testing::HasSubstr("padding")));
+  EXPECT_THAT(after_pass("integer_gemm", graph, integers()), testing::Not(testing::HasSubstr("padding")));
 }
 
-TEST(IntegerProducts, OtherRoutinesStay) {
-  expect_unchanged("integer_products", R"(%0 = input int8[n, 16]
+TEST(IntegerGemm, OtherRoutinesStay) {
+  expect_unchanged("integer_gemm", R"(%0 = input int8[n, 16]
 %1 = routine "sort" int8[n, 16]: %0
 return %1)",
                    integers());
@@ -229,7 +229,7 @@ FuseOptions float8() {
 }
 
 TEST(Float8Products, ScalesApplyToTheSum) {
-  expect_pass("float8_products", R"(%0 = input float8_e4m3fn[n, 16]
+  expect_pass("float8_gemm", R"(%0 = input float8_e4m3fn[n, 16]
 %1 = input float8_e4m3fn[16, 8]
 %2 = input float32[8]
 %3 = loop float32[i < n, j < 16]: float32(%0[i, j]) * 0.5
@@ -253,13 +253,13 @@ TEST(Float8Products, ScalesPerRowOfTheLeftOperandStayInFloat32) {
 %4 = loop float32[i < 16, j < 8]: float32(%1[i, j]) * 0.5
 %5 = matmul float32[i < n, j < 8; k < 16]: %3[i, k], %4[k, j] @"fc"
 return %5)";
-  expect_unchanged("float8_products", graph, float8());
-  EXPECT_THAT(remarks_of("float8_products", graph, float8()),
+  expect_unchanged("float8_gemm", graph, float8());
+  EXPECT_THAT(remarks_of("float8_gemm", graph, float8()),
               ElementsAre("fc: multiplied in float32: the left operand has more than one scale"));
 }
 
 TEST(Float8Products, OtherTypesStay) {
-  expect_unchanged("float8_products", R"(%0 = input float8_e5m2[n, 16]
+  expect_unchanged("float8_gemm", R"(%0 = input float8_e5m2[n, 16]
 %1 = input float8_e5m2[16, 8]
 %2 = loop float32[i < n, j < 16]: float32(%0[i, j]) * 0.5
 %3 = loop float32[i < 16, j < 8]: float32(%1[i, j]) * 0.5

@@ -16,18 +16,18 @@ SDX_FN void tile(const T* a, const T* b, auto* out) {
   using M = Matrix<T>;
   const u32 lane = thread_id();
   if (lane >= kWave) return;
-  typename M::Sum sums[M::kCount] = {};
+  typename M::Acc acc[M::kCount] = {};
   for (int step = 0; step < 2; ++step) {
     vec16 x[M::kVectorsA], y[M::kVectorsB];
     for (int v = 0; v < M::kVectorsA; ++v)
       x[v] = ((const vec16*)(a + M::row_a(lane, v) * 2 * M::kStep + step * M::kStep))[M::chunk(lane, v)];
     for (int v = 0; v < M::kVectorsB; ++v)
       y[v] = ((const vec16*)(b + M::row_b(lane, v) * 2 * M::kStep + step * M::kStep))[M::chunk(lane, v)];
-    M::product(x, y, sums);
+    M::mma(x, y, acc);
   }
-  for (int e = 0; e < M::kCount; ++e) out[M::sum_row(lane, e) * 16 + M::sum_col(lane, e)] = sums[e];
+  for (int e = 0; e < M::kCount; ++e) out[M::acc_row(lane, e) * 16 + M::acc_col(lane, e)] = acc[e];
 }
-SDX_KERNEL void run(const TYPE* a, const TYPE* b, Matrix<TYPE>::Sum* out) { tile(a, b, out); }
+SDX_KERNEL void run(const TYPE* a, const TYPE* b, Matrix<TYPE>::Acc* out) { tile(a, b, out); }
 SDX_KERNEL void step(int* out) { out[0] = Matrix<TYPE>::kStep; }
 )";
 
@@ -51,13 +51,28 @@ std::uint32_t small(int v, std::uint32_t sign, std::initializer_list<std::uint32
 
 const Type kTypes[] = {
     {"f32", 4, f32_bits},
-    {"f16", 2, [](int v) { return small(v, 0x8000, {0, 0x3c00, 0x4000, 0x4200}); }},
+    {"f16", 2,
+     [](int v) {
+       return small(v, 0x8000, {0, 0x3c00, 0x4000, 0x4200});
+     }},
     {"bf16", 2, [](int v) { return f32_bits(v) >> 16; }},
     {"i8", 1, [](int v) { return static_cast<std::uint32_t>(v) & 0xff; }},
-    {"f8e4m3fn", 1, [](int v) { return small(v, 0x80, {0, 0x38, 0x40, 0x44}); }},
-    {"f8e5m2", 1, [](int v) { return small(v, 0x80, {0, 0x3c, 0x40, 0x42}); }},
-    {"f8e4m3fnuz", 1, [](int v) { return small(v, 0x80, {0, 0x40, 0x48, 0x4c}); }},
-    {"f8e5m2fnuz", 1, [](int v) { return small(v, 0x80, {0, 0x40, 0x44, 0x46}); }},
+    {"f8e4m3fn", 1,
+     [](int v) {
+       return small(v, 0x80, {0, 0x38, 0x40, 0x44});
+     }},
+    {"f8e5m2", 1,
+     [](int v) {
+       return small(v, 0x80, {0, 0x3c, 0x40, 0x42});
+     }},
+    {"f8e4m3fnuz", 1,
+     [](int v) {
+       return small(v, 0x80, {0, 0x40, 0x48, 0x4c});
+     }},
+    {"f8e5m2fnuz", 1,
+     [](int v) {
+       return small(v, 0x80, {0, 0x40, 0x44, 0x46});
+     }},
 };
 
 TEST(Matrix, ProductsOfTilesAreExact) {

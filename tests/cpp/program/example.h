@@ -28,8 +28,8 @@ inline ChoiceStep example_tiles(const Expr& n) {
   GpuTiling general, split, copying;
   general.rows = general.cols = 64;
   split = copying = general;
-  split.shares = 2;
-  copying.copies = true;
+  split.splits = 2;
+  copying.tma = true;
   tiles.choice.candidates = {
       {"general", {}, {}, {general}}, {"split", {}, {}, {split}}, {"copying", {}, {}, {copying}}};
   tiles.launches = {{tile}, {tile, finish}, {tile}};
@@ -38,7 +38,7 @@ inline ChoiceStep example_tiles(const Expr& n) {
   tiles.partial = 6;
   tiles.type = DType::kFloat16;
   tiles.work = n * 18;
-  tiles.library = {{0, 1, 6, -1, -1, 8, false, false, false, false, ProductActivation::kRelu, 1, n, 3, 3}};
+  tiles.library = {{0, 1, 6, -1, -1, 8, false, false, false, false, GemmActivation::kRelu, 1, n, 3, 3}};
   return tiles;
 }
 

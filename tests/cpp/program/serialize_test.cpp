@@ -160,8 +160,8 @@ TEST(Validate, RefusesWhatIsWrong) {
   expect_invalid("memory for its partial sums", [&](Program& p) { tiles(p).partial = -1; });
   expect_invalid("memory for its partial sums", [&](Program& p) {
     ChoiceStep& c = tiles(p);
-    c.choice.candidates[1].tiling[0].shares = 1;
-    c.choice.candidates[1].tiling[0].joins = 1024;
+    c.choice.candidates[1].tiling[0].splits = 1;
+    c.choice.candidates[1].tiling[0].tree_acc = 1024;
     c.partial = -1;
   });
   expect_invalid("for all sizes", [&](Program& p) {

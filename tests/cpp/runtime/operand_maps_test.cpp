@@ -15,7 +15,7 @@ TEST(OperandMaps, DimsAndBoxes) {
   GpuTiling t;
   t.rows = 128;
   t.cols = 192;
-  t.copies = true;
+  t.tma = true;
   const auto maps = operand_maps(operands, t, {3, 100, 512, 700}, {}, 2);
   ASSERT_EQ(maps.size(), 2U);
   const TensorMapInfo &a = maps[0].info, &b = maps[1].info;
@@ -38,7 +38,7 @@ TEST(OperandMaps, ElementsOfOneByte) {
   GpuTiling t;
   t.rows = 128;
   t.cols = 192;
-  t.copies = true;
+  t.tma = true;
   const auto maps = operand_maps(operands, t, {3, 100, 512, 704}, {}, 1);
   const TensorMapInfo& a = maps.at(0).info;
   EXPECT_EQ(a.bytes, 1U);
@@ -53,7 +53,7 @@ TEST(OperandMaps, OneBatchHasSomeStride) {
   operands.a = operands.b = {0, 0, 768, 0};
   GpuTiling t;
   t.rows = t.cols = 128;
-  t.copies = true;
+  t.tma = true;
   for (const GpuCall::Map& m : operand_maps(operands, t, {1, 100, 512, 768}, {}, 2))
     EXPECT_EQ(m.info.strides[2], 1536U);
 }
@@ -65,7 +65,7 @@ TEST(OperandMaps, ContiguousLines) {
   operands.b = {1, 8, 384, 0, true};            // shared by all batches
   GpuTiling t;
   t.rows = t.cols = 128;
-  t.copies = true;
+  t.tma = true;
   const auto maps = operand_maps(operands, t, {1, 256, 384, 196}, {}, 2);
   const TensorMapInfo &a = maps[0].info, &b = maps[1].info;
   EXPECT_EQ(a.dims, (decltype(a.dims){64, 196, 4}));
@@ -98,7 +98,7 @@ struct Images {
     operands.windows.push_back(w);
     tiling.rows = 128;
     tiling.cols = 64;
-    tiling.copies = true;
+    tiling.tma = true;
     symbols.set(0, 3);
   }
   CopiedWindows& windows() { return operands.windows[0]; }

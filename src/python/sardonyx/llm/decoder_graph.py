@@ -98,7 +98,7 @@ class _Builder:
         if isinstance(weight, Dense):
             y = self.node("MatMul", [x, self.floats(f"{name}.weight", weight.values.T)], name, final)
         else:
-            y = self.blocked_product(x, self.blocked(weight, name), weight, name, final)
+            y = self.blocked_gemm(x, self.blocked(weight, name), weight, name, final)
         if bias is None:
             return y
         return self.node("Add", [y, self.floats(f"{name}.bias", bias)], f"{name}/Add", last)
@@ -110,7 +110,7 @@ class _Builder:
             names.append((self.constant if zeros.dtype == np.uint8 else self.floats)(f"{name}.zero_points", zeros))
         return names
 
-    def blocked_product(
+    def blocked_gemm(
         self, x: str, names: list[str], weight: Blocked, name: str, outputs: list[str] | None = None
     ) -> str:
         rows, columns = weight.shape
@@ -150,7 +150,7 @@ class _Builder:
                 rows = self.node("Gather", [weight, "input_ids"], "/model/embed_tokens/Gather")
 
             def project(x: str, output: str) -> str:
-                return self.blocked_product(x, names, table, head, [output])
+                return self.blocked_gemm(x, names, table, head, [output])
 
         if s.embedding_scale != 1:
             scale = self.floats("embed_scale", np.array(s.embedding_scale))

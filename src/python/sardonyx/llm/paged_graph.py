@@ -325,7 +325,7 @@ class PagedGraph:
     def _chosen_logits(self, n: Nodes, own: list[Any]) -> str:
         """[results, vocabulary]: the rows are chosen before the vocabulary's product, if its place is found."""
         first = n.constant([0], np.int64)
-        node = self.step.logits_product(own, n)
+        node = self.step.logits_gemm(own, n)
         if node is None:
             return n.add("Squeeze", n.add("Gather", self._folder.logits, "rows", axis=1), first)
         node.input[0] = n.add("Gather", node.input[0], "rows", axis=1)

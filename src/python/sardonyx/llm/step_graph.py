@@ -169,7 +169,7 @@ class StepGraph:
         squeeze = n.constant([1], np.int64)
         if not last:
             return n.add("Squeeze", name, squeeze)
-        node = self.logits_product(own, n)
+        node = self.logits_gemm(own, n)
         if node is None:
             rows = n.add("GatherND", name, last, batch_dims=1)
             return rows
@@ -178,7 +178,7 @@ class StepGraph:
         del n.graph.value_info[:]  # later shapes have changed
         return n.add("Squeeze", name, squeeze)
 
-    def logits_product(self, own: list[Any], n: Nodes) -> Any:
+    def logits_gemm(self, own: list[Any], n: Nodes) -> Any:
         """The node of the vocabulary's product, each row of which gives a row of logits; None if it is not found."""
         name = self._folder.logits
         makers = {o: node for node in own for o in node.output if o}

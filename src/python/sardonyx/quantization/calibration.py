@@ -83,7 +83,7 @@ class Rows:
 
 
 class Gram:
-    """The sum of x x^T over all rows x of an activation, and their number: the Hessian of a product's squared error."""
+    """The sum of x x^T over all rows x of an activation, and their number: the Hessian of a layer's squared error."""
 
     def __init__(self) -> None:
         self.sum: Array | None = None
@@ -91,8 +91,8 @@ class Gram:
 
     def add(self, values: Array) -> None:
         x = values.reshape(-1, values.shape[-1]).astype(np.float32, copy=False)
-        product = x.T @ x
-        self.sum = product if self.sum is None else self.sum + product
+        gram = x.T @ x
+        self.sum = gram if self.sum is None else self.sum + gram
         self.count += len(x)
 
 

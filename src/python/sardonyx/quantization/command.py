@@ -105,7 +105,7 @@ def _add_quantize(commands: Any) -> None:
     q.add_argument("--symmetric", action="store_true", help="no zero points")
     q.add_argument("--no-smooth", action="store_true", help="do not use SmoothQuant")
     q.add_argument("--no-bias-correction", action="store_true", help="do not correct biases")
-    q.add_argument("--float-residuals", action="store_true", help="int8: Adds and pooling between products read floats")
+    q.add_argument("--float-residuals", action="store_true", help="int8: Adds and pooling between layers read floats")
     q.add_argument(
         "--block",
         type=int,

@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 
 from ..llm.weights import Blocked
+from .layers import Layer
 from .onnx_model import OnnxModel, needed_onnx
-from .products import Product
 
 Array = np.ndarray[Any, Any]
 
@@ -19,7 +19,7 @@ TYPES = {2: (np.dtype(ml_dtypes.uint2), 25), 4: (np.dtype(ml_dtypes.uint4), 21),
 _ROWS = 1024  # windows of a sample that count, at most
 
 
-def obstacle(model: OnnxModel, p: Product, bits: int, block: int) -> str:
+def obstacle(model: OnnxModel, p: Layer, bits: int, block: int) -> str:
     """Why a convolution's weights can't be stored so; "" if they can."""
     if bits not in TYPES:
         return f"ONNX has no type of {bits} bits for the weights of convolutions"
@@ -58,19 +58,19 @@ class WindowGram:
         if len(chosen) > _ROWS:
             chosen = np.sort(self._random.choice(chosen, _ROWS, replace=False))
         rows = places[np.unravel_index(chosen, out)].reshape(len(chosen), -1)
-        product = rows.T @ rows
-        self.sum = product if self.sum is None else self.sum + product
+        gram = rows.T @ rows
+        self.sum = gram if self.sum is None else self.sum + gram
         self.count += len(rows)
 
 
-def gram_of(model: OnnxModel, p: Product) -> WindowGram:
+def gram_of(model: OnnxModel, p: Layer) -> WindowGram:
     given = {a.name: tuple(a.ints) for a in p.node.attribute}
     taps = tuple(model.dims(p.weight)[2:])
     one = (1,) * len(taps)
     return WindowGram(taps, given.get("strides") or one, given.get("dilations") or one)
 
 
-def replace_weight(model: OnnxModel, p: Product, weight: Blocked) -> None:
+def replace_weight(model: OnnxModel, p: Layer, weight: Blocked) -> None:
     """The node reads its weight from a DequantizeLinear. The model has the operator set of TYPES."""
     w = model.array(p.weight)
     assert w is not None

@@ -22,7 +22,7 @@ Sample = Callable[[Sequence[TensorInfo]], Mapping[str, Array]]
 _LAUNCH = 1.5e-6  # seconds that a launch in a captured graph takes beside its work
 _RUNS, _SECONDS = 9, 2.0  # runs that are measured, at least; and more while they take less than this
 _MOST_RUNS = 60
-_MARK = "sardonyx_product_"
+_MARK = "sardonyx_layer_"
 
 
 class Cost(Protocol):
@@ -30,7 +30,7 @@ class Cost(Protocol):
 
     what: str  #: for reports
 
-    def layers(self, model: OnnxModel, products: Sequence[Any]) -> tuple[list[float], float]:
+    def layers(self, model: OnnxModel, layers: Sequence[Any]) -> tuple[list[float], float]:
         """Seconds for each of these nodes, with the nodes that were written for it, and for all the rest."""
         ...
 
@@ -39,13 +39,13 @@ class Cost(Protocol):
         ...
 
 
-def marked(model: OnnxModel, products: Sequence[Any], known: Iterable[str]) -> bytes:
+def marked(model: OnnxModel, layers: Sequence[Any], known: Iterable[str]) -> bytes:
     """The model's file with these nodes named after their places. So are nodes whose results no node of the float model
-    (`known`: its values) computes: the first product that reads or feeds them owns them."""
+    (`known`: its values) computes: the first layer that reads or feeds them owns them."""
     proto = type(model.proto)()
     proto.CopyFrom(model.proto)
     values = set(known)
-    owner = {p.output[0]: k for k, p in enumerate(products)}
+    owner = {p.output[0]: k for k, p in enumerate(layers)}
     nodes = {n.output[0]: n for n in proto.graph.node if n.output}
     for node in reversed(proto.graph.node):  # towards the inputs: quantisation of operands
         own = owner.get(node.output[0]) if node.output else None
@@ -54,7 +54,7 @@ def marked(model: OnnxModel, products: Sequence[Any], known: Iterable[str]) -> b
         for name in node.input:
             if name in nodes and name not in values:
                 owner.setdefault(name, own)
-    for node in proto.graph.node:  # towards the outputs: what follows a product
+    for node in proto.graph.node:  # towards the outputs: what follows a layer
         for name in node.input:
             if node.output and name in owner and name not in values and node.output[0] not in owner:
                 owner[node.output[0]] = owner[name]
@@ -65,7 +65,7 @@ def marked(model: OnnxModel, products: Sequence[Any], known: Iterable[str]) -> b
 
 
 def _shares(steps: Iterable[tuple[Iterable[str], float]], count: int) -> tuple[list[float], float]:
-    """Divides the seconds of steps, with their nodes' names, among products."""
+    """Divides the seconds of steps, with their nodes' names, among layers."""
     parts, rest = [0.0] * count, 0.0
     for names, seconds in steps:
         owners = {int(n[len(_MARK) :].split("_")[0]) for n in names if n.startswith(_MARK)}
@@ -90,8 +90,8 @@ class HostCost:
         compiled = compile(source, folder=where or None, **self._options)
         return compiled, dict(self._sample(compiled.inputs))
 
-    def layers(self, model: OnnxModel, products: Sequence[Any]) -> tuple[list[float], float]:
-        compiled, sample = self._compile(marked(model, products, self._known), model.folder)
+    def layers(self, model: OnnxModel, layers: Sequence[Any]) -> tuple[list[float], float]:
+        compiled, sample = self._compile(marked(model, layers, self._known), model.folder)
         compiled(sample)
         least: list[tuple[list[str], float]] = []
         for run in range(_RUNS):
@@ -100,7 +100,7 @@ class HostCost:
                 least = [([n.split(" ")[0] for n in s.nodes.split(", ")], s.seconds) for s in steps]
             else:
                 least = [(names, min(best, s.seconds)) for (names, best), s in zip(least, steps)]
-        return _shares(least, len(products))
+        return _shares(least, len(layers))
 
     def total(self, models: Sequence[OnnxModel]) -> list[float]:
         pairs = [self._compile(m) for m in models]
@@ -137,10 +137,10 @@ class TargetCost:
                     sizes[dim] = size
         return estimate(source, self._target, folder=folder, sizes=sizes, **self._options)
 
-    def layers(self, model: OnnxModel, products: Sequence[Any]) -> tuple[list[float], float]:
-        launches = self._estimate(model, marked(model, products, self._known))
+    def layers(self, model: OnnxModel, layers: Sequence[Any]) -> tuple[list[float], float]:
+        launches = self._estimate(model, marked(model, layers, self._known))
         steps = (([n.split(" ")[0] for n in e.nodes], e.seconds + _LAUNCH) for e in launches)
-        return _shares(steps, len(products))
+        return _shares(steps, len(layers))
 
     def total(self, models: Sequence[OnnxModel]) -> list[float]:
         return [sum(e.seconds + _LAUNCH for e in self._estimate(m, m.with_outputs(()))) for m in models]

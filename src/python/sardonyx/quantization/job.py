@@ -14,15 +14,15 @@ from ..llm.weights import Blocked
 from ..model import TensorInfo
 from . import convolution, kv_cache, microscaling, weight_only
 from .calibration import Channels, Collector, Gram, Rows, collect, float_values, histograms
+from .layers import Layer, find_layers
 from .measures import Measure
 from .microscaling import FORMS as MX
 from .microscaling import MxWeight
 from .onnx_model import OnnxModel
-from .products import Product, find_products
 from .qdq import FORMATS, Format, QdqWriter, rounded, weight_scale
 from .ranges import Histogram, Range
 from .residuals import find_readings, rounding_error, within_limit
-from .scaling import norm_in_front, scale_products, smoothing
+from .scaling import norm_in_front, scale_layers, smoothing
 from .settings import BITS, BLOCKED, Feed, LayerReport, OnStep, QuantizeReport, Settings
 
 Array = np.ndarray[Any, Any]
@@ -32,9 +32,9 @@ _CHECKED = 16  # samples on which errors are measured
 _GRAMS = 1 << 30  # bytes of Hessians at a time; more need further passes over the data
 
 
-def by_activation(products: Iterable[Product]) -> dict[str, list[Product]]:
-    groups: dict[str, list[Product]] = {}
-    for p in products:
+def by_activation(layers: Iterable[Layer]) -> dict[str, list[Layer]]:
+    groups: dict[str, list[Layer]] = {}
+    for p in layers:
         groups.setdefault(p.activation, []).append(p)
     return groups
 
@@ -45,7 +45,7 @@ class Job:
     ):
         self.model, self.feed, self.settings, self.options, self.step = model, feed, settings, options, step
         self.samples = 0
-        self.smoothing: dict[str, float] = {}  # by the products' labels
+        self.smoothing: dict[str, float] = {}  # by the layers' labels
         self.before = model.weight_bytes()
 
     def collect(self, what: str, wanted: Mapping[str, list[Collector]], model: OnnxModel | None = None) -> None:
@@ -55,14 +55,14 @@ class Job:
 
     def report(
         self,
-        layers: Sequence[LayerReport],
+        reports: Sequence[LayerReport],
         kept: dict[str, str],
         ranges: dict[str, Range],
         between: Mapping[str, str] | None = None,
     ) -> QuantizeReport:
         s = self.settings
         method = s.weights if s.to in BLOCKED else s.method
-        ordered = sorted(layers, key=lambda x: x.sqnr if x.sqnr == x.sqnr else np.inf)
+        ordered = sorted(reports, key=lambda x: x.sqnr if x.sqnr == x.sqnr else np.inf)
         after = self.model.weight_bytes()
         return QuantizeReport(
             s.to, method, self.samples, tuple(ordered), kept, self.before, after, ranges, between=between or {}
@@ -89,22 +89,22 @@ class Job:
             raise InvalidArgumentError("the data hold no tokens")
         return self.report((), {}, kv_cache.write(self.model, nodes, kv_cache.FORMS[self.settings.to], largest))
 
-    def products(self) -> QuantizeReport:
+    def layers(self) -> QuantizeReport:
         s, form = self.settings, FORMATS[self.settings.to]
         self.model.require_opset(form.opset)
-        products, kept = find_products(self.model, s.exclude, grouped=False)
-        if not products:
+        layers, kept = find_layers(self.model, s.exclude, grouped=False)
+        if not layers:
             raise InvalidArgumentError(
                 "the model has no MatMul, Gemm or Conv that can be quantised"
                 + ("".join(f"; {n}: {why}" for n, why in list(kept.items())[:5]))
             )
         if s.smooth:
-            self.smooth(products, form)
-        groups = by_activation(products)
+            self.smooth(layers, form)
+        groups = by_activation(layers)
         channels = {name: Channels(g[0].activation_axis) for name, g in groups.items()}
         # ONNX Runtime takes QuantizeLinear and DequantizeLinear around Add and pooling for integers, whatever their type is.
         reads = s.residuals and form.is_integer
-        between = {r.value for r in find_readings(self.model, products)} if reads else set()
+        between = {r.value for r in find_readings(self.model, layers)} if reads else set()
         found, self.samples = self.ranges_of(channels, between - channels.keys())
         ranges = {
             name: h.range(s.method if form.is_integer else "minmax", symmetric=s.symmetric, percentile=s.percentile)
@@ -112,7 +112,7 @@ class Job:
         }
         means = {name: c.mean for name, c in channels.items()}
 
-        def round_operands(model: OnnxModel, chosen: Iterable[Product], ranges: Mapping[str, Range]) -> QdqWriter:
+        def round_operands(model: OnnxModel, chosen: Iterable[Layer], ranges: Mapping[str, Range]) -> QdqWriter:
             writer = QdqWriter(model, form, ranges, symmetric=s.symmetric, per_channel=s.per_channel)
             for p in chosen:
                 if s.correct_bias:
@@ -120,14 +120,14 @@ class Job:
                 writer.quantise(p)
             return writer
 
-        checked, pairs = self._with_copies(products)
+        checked, pairs = self._with_copies(layers)
         round_operands(checked, [p for _, p in pairs], ranges)
         checked.drop_unused()
-        layers = self._sensitivity(checked, pairs, ranges)
+        reports = self._sensitivity(checked, pairs, ranges)
         limit = 0.05 if s.limit is None else s.limit
-        too_far = {v.name: v.relative for v in layers if v.relative > limit}
+        too_far = {v.name: v.relative for v in reports if v.relative > limit}
         kept |= {n: f"its error alone is {e:.3g}, above the limit of {limit:g}" for n, e in too_far.items()}
-        chosen = [p for p in products if p.label not in too_far]
+        chosen = [p for p in layers if p.label not in too_far]
         if not chosen:
             raise InvalidArgumentError(
                 f"every node has an error above the limit of {limit:g}, the smallest {min(too_far.values()):.3g}"
@@ -136,11 +136,11 @@ class Job:
         labels = {p.label for p in chosen}
 
         def write(model: OnnxModel, errors: Mapping[str, float]) -> dict[str, str]:
-            """Returns what is read between products: "" for values in 8 bits, of others the reason why not."""
-            products = [p for p in find_products(model, s.exclude, grouped=False)[0] if p.label in labels]
-            readings, why = within_limit(model, products, errors, limit)
+            """Returns what is read between layers: "" for values in 8 bits, of others the reason why not."""
+            layers = [p for p in find_layers(model, s.exclude, grouped=False)[0] if p.label in labels]
+            readings, why = within_limit(model, layers, errors, limit)
             same = {r.same_as: ranges[r.value] for r in readings if r.same_as}
-            writer = round_operands(model, products, ranges | same)
+            writer = round_operands(model, layers, ranges | same)
             for r in readings:
                 r.node.input[r.index] = writer.activation(r.value)
             model.drop_unused()
@@ -162,7 +162,7 @@ class Job:
             read |= dict.fromkeys(eight, reason)
         used = {p.activation for p in chosen} | {name for name, why in read.items() if not why}
         return self.report(
-            [v for v in layers if v.name not in too_far], kept, {n: r for n, r in ranges.items() if n in used}, read
+            [v for v in reports if v.name not in too_far], kept, {n: r for n, r in ranges.items() if n in used}, read
         )
 
     def _output_error(self, rounded: OnnxModel) -> float:
@@ -210,12 +210,12 @@ class Job:
                 raise InvalidArgumentError(f"the activation '{name}' has no finite values on the data")
         return found, self.samples
 
-    def smooth(self, products: list[Product], form: Format, *, free: bool = False) -> None:
+    def smooth(self, layers: list[Layer], form: Format, *, free: bool = False) -> None:
         """SmoothQuant. free: only where a normalisation takes the scales, so that no operation is added."""
         s = self.settings
         groups = {
             name: g
-            for name, g in by_activation(products).items()
+            for name, g in by_activation(layers).items()
             if all(p.kind in ("MatMul", "Gemm") for p in g) and (not free or norm_in_front(self.model, name, g))
         }
         if not groups:
@@ -232,18 +232,18 @@ class Job:
                 rows[name].rows, largest, weights, form, symmetric=s.symmetric, per_channel=s.per_channel
             )
             if scales is not None:
-                scale_products(self.model, group, scales)
+                scale_layers(self.model, group, scales)
                 self.smoothing.update({p.label: strength for p in group})
         self.model.index()
 
-    def _with_copies(self, products: list[Product]) -> tuple[OnnxModel, list[tuple[Product, Product]]]:
-        """A copy of the float model with each product duplicated; the duplicates are then quantised. So one run shows the error
-        of each product alone."""
+    def _with_copies(self, layers: list[Layer]) -> tuple[OnnxModel, list[tuple[Layer, Layer]]]:
+        """A copy of the float model with each layer duplicated; the duplicates are then quantised. So one run shows the error
+        of each layer alone."""
         model = OnnxModel(self.model.proto)
         model.folder = self.model.folder
         nodes = {n.output[0]: n for n in model.proto.graph.node if n.output}
         pairs = []
-        for p in products:
+        for p in layers:
             original = nodes[p.node.output[0]]
             twin = type(original)()
             twin.CopyFrom(original)
@@ -258,7 +258,7 @@ class Job:
         return model, pairs
 
     def _sensitivity(
-        self, model: OnnxModel, pairs: Sequence[tuple[Product, Product]], ranges: Mapping[str, Range]
+        self, model: OnnxModel, pairs: Sequence[tuple[Layer, Layer]], ranges: Mapping[str, Range]
     ) -> list[LayerReport]:
         measures = [(p, p.node.output[0], q.node.output[0], Measure()) for p, q in pairs]
         if self.feed is not None:
@@ -271,7 +271,7 @@ class Job:
             out.append(LayerReport(p.label, v.relative, v.sqnr, r.low, r.high, self.smoothing.get(p.label, 0.0), 8))
         return out
 
-    def _compare(self, model: OnnxModel, measures: Sequence[tuple[Product, str, str, Measure]]) -> None:
+    def _compare(self, model: OnnxModel, measures: Sequence[tuple[Layer, str, str, Measure]]) -> None:
         assert self.feed is not None
         values: dict[str, Array] = {}
 
@@ -299,62 +299,60 @@ class Job:
         s = self.settings
         if s.to in BITS:
             weight_only.check_block(BITS[s.to], s.block)
-        products, kept = find_products(self.model, s.exclude, grouped=False, half=True)
-        for p in list(products):
+        layers, kept = find_layers(self.model, s.exclude, grouped=False, half=True)
+        for p in list(layers):
             if reason := self.not_in_blocks(p, s.to):
-                products.remove(p)
+                layers.remove(p)
                 kept[p.label] = reason
-        if not products:
+        if not layers:
             raise InvalidArgumentError(
                 f"the model has no MatMul, Gemm or Conv whose weights can be {s.to} in blocks of {s.block}"
                 + "".join(f"; {n}: {why}" for n, why in list(kept.items())[:5])
             )
-        kept |= self.block_opset(products, s.to)
+        kept |= self.block_opset(layers, s.to)
         weights: dict[str, Blocked | MxWeight] = {}
         reports: list[LayerReport] = []
-        for p, blocked, relative in self.round_blocks(products, s.to):
+        for p, blocked, relative in self.round_blocks(layers, s.to):
             weights[p.node.output[0]] = blocked
             sqnr = -20 * np.log10(relative) if relative > 0 else np.inf
             reports.append(LayerReport(p.label, relative, float(sqnr), np.nan, np.nan, 0.0, blocked.bits))
-        for p in products:
-            weight_only.replace_product(self.model, p, weights[p.node.output[0]])
+        for p in layers:
+            weight_only.replace_layer(self.model, p, weights[p.node.output[0]])
         self.model.drop_unused()
         return self.report(reports, kept, {})
 
-    def not_in_blocks(self, p: Product, kind: str) -> str:
-        """Why a product's weights can't be of this type in blocks; "" if they can."""
+    def not_in_blocks(self, p: Layer, kind: str) -> str:
+        """Why a layer's weights can't be of this type in blocks; "" if they can."""
         if kind in MX:
             return microscaling.obstacle(self.model, p)
         if p.kind == "Conv":
             return convolution.obstacle(self.model, p, BITS[kind], self.settings.block)
         return "" if weight_only.simple_gemm(p) else "it has factors"
 
-    def block_opset(self, products: list[Product], kind: str) -> dict[str, str]:
-        """Converts the model to the operator set that the products with a DequantizeLinear need. If that can't be done, takes
-        these from the products, and returns the reason of each."""
-        reading = [p for p in products if p.kind == "Conv" or kind in MX]
+    def block_opset(self, layers: list[Layer], kind: str) -> dict[str, str]:
+        """Converts the model to the operator set that the layers with a DequantizeLinear need. If that can't be done, takes
+        these from the layers, and returns the reason of each."""
+        reading = [p for p in layers if p.kind == "Conv" or kind in MX]
         if not reading:
             return {}
         try:
             self.model.require_opset(microscaling.OPSET if kind in MX else convolution.TYPES[BITS[kind]][1])
         except UnsupportedError as error:
-            if len(reading) == len(products):
+            if len(reading) == len(layers):
                 raise
-            products[:] = [p for p in products if p.kind != "Conv"]
+            layers[:] = [p for p in layers if p.kind != "Conv"]
             return {p.label: str(error) for p in reading}
         nodes = {n.output[0]: n for n in self.model.proto.graph.node if n.output}
-        for p in products:  # the conversion has made nodes anew
+        for p in layers:  # the conversion has made nodes anew
             p.node = nodes[p.node.output[0]]
         return {}
 
-    def round_blocks(
-        self, products: Sequence[Product], kind: str
-    ) -> Iterable[tuple[Product, Blocked | MxWeight, float]]:
-        """The weights in blocks, and the error of each product's results."""
+    def round_blocks(self, layers: Sequence[Layer], kind: str) -> Iterable[tuple[Layer, Blocked | MxWeight, float]]:
+        """The weights in blocks, and the error of each layer's results."""
         s, done = self.settings, 0
         # The second moments of a convolution's windows are its own.
-        groups = by_activation(p for p in products if p.kind != "Conv")
-        groups |= {f"{p.activation} of {p.node.output[0]}": [p] for p in products if p.kind == "Conv"}
+        groups = by_activation(p for p in layers if p.kind != "Conv")
+        groups |= {f"{p.activation} of {p.node.output[0]}": [p] for p in layers if p.kind == "Conv"}
         for part in self.parts(groups) if s.weights != "rtn" else [list(groups)]:
             grams: dict[str, Gram | convolution.WindowGram] = {}
             wanted: dict[str, list[Collector]] = {}
@@ -369,7 +367,7 @@ class Job:
                 done += len(groups[name])
                 yield from self.round_weights(groups[name], grams[name], kind)
 
-    def parts(self, groups: Mapping[str, list[Product]]) -> list[list[str]]:
+    def parts(self, groups: Mapping[str, list[Layer]]) -> list[list[str]]:
         """The activations whose Hessians are collected together."""
         parts: list[list[str]] = [[]]
         used = 0
@@ -385,14 +383,14 @@ class Job:
         return parts
 
     def round_weights(
-        self, group: list[Product], gram: Gram | convolution.WindowGram, kind: str
-    ) -> Iterable[tuple[Product, Blocked | MxWeight, float]]:
+        self, group: list[Layer], gram: Gram | convolution.WindowGram, kind: str
+    ) -> Iterable[tuple[Layer, Blocked | MxWeight, float]]:
         s, h = self.settings, gram.sum
         if s.weights == "awq" and h is not None and group[0].kind != "Conv" and kind in BITS:
             w = [weight_only.weight_of(self.model, p) for p in group]
             scales = weight_only.awq_scales(w, h, gram.count, BITS[kind], s.block, s.symmetric or BITS[kind] == 8)
             if scales is not None:
-                scale_products(self.model, group, scales)
+                scale_layers(self.model, group, scales)
                 h = h / np.outer(scales, scales)
         for p in group:
             w_ = weight_only.weight_of(self.model, p)
@@ -415,14 +413,14 @@ class Job:
 
 
 def _relative(q: Blocked | MxWeight, w: Array, gram: Array | None) -> float:
-    """The error of a product's results, by second moments of its activations; without them of the weights."""
+    """The error of a layer's results, by second moments of its activations; without them of the weights."""
     error = q.dense().values - w
     if gram is None:
         return float(np.sqrt((error**2).sum() / max(float((w**2).sum()), 1e-30)))
     return float(np.sqrt(weight_only.loss(error, gram) / max(weight_only.loss(w, gram), 1e-30)))
 
 
-def correct_bias(model: OnnxModel, p: Product, mean: Array, form: Format, per_channel: bool) -> None:
+def correct_bias(model: OnnxModel, p: Layer, mean: Array, form: Format, per_channel: bool) -> None:
     """Adds the mean error that the weights' rounding makes in each output channel to the bias of a Conv or a plain Gemm.
     mean: of the activation's channels. Padding of convolutions is not considered."""
     if p.kind == "MatMul" or not weight_only.simple_gemm(p):

@@ -13,8 +13,8 @@ import ml_dtypes
 import numpy as np
 
 from ..llm.weights import Dense
+from .layers import Layer
 from .onnx_model import OnnxModel, needed_onnx
-from .products import Product
 
 Array = np.ndarray[Any, Any]
 
@@ -83,13 +83,13 @@ def rounded(w: Array, form: MxForm) -> MxWeight:
     return MxWeight(form.nearest(blocks, scale[..., None]), scale, form)
 
 
-def obstacle(model: OnnxModel, p: Product) -> str:
-    """Why a product's weights can't be stored so; "" if they can."""
+def obstacle(model: OnnxModel, p: Layer) -> str:
+    """Why a layer's weights can't be stored so; "" if they can."""
     channels = model.dims(p.weight)[p.input_axis]
     return f"its {channels} input channels are no whole blocks of {BLOCK}" if channels % BLOCK else ""
 
 
-def replace_weight(model: OnnxModel, p: Product, weight: MxWeight) -> None:
+def replace_weight(model: OnnxModel, p: Layer, weight: MxWeight) -> None:
     """The node reads its weight from a DequantizeLinear. The model has operator set 24."""
     w = model.array(p.weight)
     assert w is not None

@@ -24,9 +24,9 @@ from .budget import Found, Relative, Terms, terms_of
 from .calibration import Channels
 from .costs import Cost, cost_of, float8_of, target_of
 from .job import Job, by_activation, correct_bias
+from .layers import Layer, find_layers
 from .microscaling import MxWeight
 from .onnx_model import OnnxModel
-from .products import Product, find_products
 from .qdq import FORMATS, FP8, INT8, QdqWriter
 from .ranges import Range
 from .settings import BITS, KINDS, Feed, LayerReport, MixedReport, QuantizeReport, Tradeoff
@@ -56,9 +56,9 @@ class Text:
 
 @dataclass
 class _Step:
-    """Product k gets a type: what it saves and adds, compared with its type before."""
+    """Layer k gets a type: what it saves and adds, compared with its type before."""
 
-    product: int
+    layer: int
     kind: str
     seconds: float
     error: float
@@ -124,25 +124,25 @@ class Mixed:
                 weight_only.check_block(BITS[kind], s.block)
         return types
 
-    def _eligible(self, products: Sequence[Product], types: Sequence[str]) -> list[list[str]]:
+    def _eligible(self, layers: Sequence[Layer], types: Sequence[str]) -> list[list[str]]:
         model = self.job.model
 
-        def allows(p: Product, kind: str) -> bool:
+        def allows(p: Layer, kind: str) -> bool:
             if kind in ("int8", "fp8"):
                 return model.is_float_weight(p.weight)
             return p.kind != "Conv" and not self.job.not_in_blocks(p, kind)
 
-        return [[k for k in types if allows(p, k)] for p in products]
+        return [[k for k in types if allows(p, k)] for p in layers]
 
     def run(self) -> QuantizeReport:
         job = self.job
         types = self._types()
-        self.products, self.kept = find_products(job.model, self.settings.exclude, grouped=False, half=True)
-        allowed = self._eligible(self.products, types)
-        self.kept |= {p.label: "none of the types is possible" for p, a in zip(self.products, allowed) if not a}
-        self.products = [p for p, a in zip(self.products, allowed) if a]
+        self.layers, self.kept = find_layers(job.model, self.settings.exclude, grouped=False, half=True)
+        allowed = self._eligible(self.layers, types)
+        self.kept |= {p.label: "none of the types is possible" for p, a in zip(self.layers, allowed) if not a}
+        self.layers = [p for p, a in zip(self.layers, allowed) if a]
         self.allowed = [a for a in allowed if a]
-        if not self.products:
+        if not self.layers:
             raise InvalidArgumentError(
                 f"the model has no MatMul, Gemm or Conv that can be {' or '.join(types) or 'any of these types'}"
                 + "".join(f"; {n}: {why}" for n, why in list(self.kept.items())[:5])
@@ -155,7 +155,7 @@ class Mixed:
         cost = cost_of(self.settings.target, self._cost_sample, self.known, job.options)
         self._time(cost, types)
         job.step("compiling the switchable model", 0)
-        self.switches = Switches(job.model, self.products, self.allowed, self.writer, job.options)
+        self.switches = Switches(job.model, self.layers, self.allowed, self.writer, job.options)
         self._sensitivities()
         return self._choose(cost, types)
 
@@ -169,7 +169,7 @@ class Mixed:
                 f"'mixed' needs at least {_LEAST} samples, two thirds of them to check the error; these are {count}"
             )
         job.feed = self._part(checking=False)
-        eight = [p for p, a in zip(self.products, self.allowed) if "int8" in a or "fp8" in a]
+        eight = [p for p, a in zip(self.layers, self.allowed) if "int8" in a or "fp8" in a]
         self.ranges: dict[str, dict[str, Range]] = {"int8": {}, "fp8": {}}
         if eight:
             if s.smooth:
@@ -182,7 +182,7 @@ class Mixed:
             self.means = {name: c.mean for name, c in channels.items()}
         self.blocks: dict[tuple[str, str, str], Blocked | MxWeight] = {}
         for kind in BITS:
-            chosen = [p for p, a in zip(self.products, self.allowed) if kind in a]
+            chosen = [p for p, a in zip(self.layers, self.allowed) if kind in a]
             for p, blocked, _ in job.round_blocks(chosen, kind) if chosen else ():
                 self.blocks[p.activation, p.weight, kind] = blocked
 
@@ -190,16 +190,16 @@ class Mixed:
         m = self.job.model
         return compile(m.with_outputs(()), folder=m.folder or None, **self.job.options).inputs
 
-    def writer(self, model: OnnxModel) -> Callable[[Product, str], None]:
+    def writer(self, model: OnnxModel) -> Callable[[Layer, str], None]:
         s = self.settings
         forms = {
             kind: QdqWriter(model, f, self.ranges[kind], symmetric=s.symmetric, per_channel=s.per_channel)
             for kind, f in self.forms.items()
         }
 
-        def write(p: Product, kind: str) -> None:
+        def write(p: Layer, kind: str) -> None:
             if kind not in forms:
-                weight_only.replace_product(model, p, self.blocks[p.activation, p.weight, kind])
+                weight_only.replace_layer(model, p, self.blocks[p.activation, p.weight, kind])
                 return
             if s.correct_bias:
                 correct_bias(model, p, self.means[p.activation], self.forms[kind], s.per_channel)
@@ -215,21 +215,21 @@ class Mixed:
         model.folder = self.job.model.folder
         nodes = {n.output[0]: n for n in model.proto.graph.node if n.output}
         write = self.writer(model)
-        for p, kind in zip(self.products, choice):
+        for p, kind in zip(self.layers, choice):
             if kind is not None:
-                write(Product(nodes[p.node.output[0]], p.kind, p.activation, p.weight, p.axis, p.label), kind)
+                write(Layer(nodes[p.node.output[0]], p.kind, p.activation, p.weight, p.axis, p.label), kind)
         model.drop_unused()
         return model
 
     def single(self, kind: str) -> Choice:
-        """Every product that can have it in one type."""
+        """Every layer that can have it in one type."""
         return tuple(kind if kind in a else None for a in self.allowed)
 
-    # ---- time and error of single products
+    # ---- time and error of single layers
 
     def _time(self, cost: Cost, types: Sequence[str]) -> None:
         self.job.step("timing float", 0)
-        none = tuple(None for _ in self.products)
+        none = tuple(None for _ in self.layers)
         self.seconds: list[dict[str | None, float]] = []
         plain, _ = cost.layers(self._named(none), self._nodes(none))
         self.seconds = [{None: x} for x in plain]
@@ -248,9 +248,9 @@ class Mixed:
         return self._last
 
     def _nodes(self, choice: Choice) -> list[Any]:
-        """The products' nodes in the model that was written last."""
+        """The layers' nodes in the model that was written last."""
         by_output = {n.output[0]: n for n in self._last.proto.graph.node if n.output}
-        return [by_output[p.node.output[0]] for p in self.products]
+        return [by_output[p.node.output[0]] for p in self.layers]
 
     def _relative(self) -> Terms:
         return Relative(only=[self._text.logits] if self._text else None)
@@ -260,7 +260,7 @@ class Mixed:
         count = max(1, min(_SENSITIVITY_SAMPLES, _SENSITIVITY_RUNS // len(pairs)))
         terms = self._relative()
         sums: dict[tuple[int, str], list[tuple[Array, Array]]] = {pair: [] for pair in pairs}
-        none: list[str | None] = [None] * len(self.products)
+        none: list[str | None] = [None] * len(self.layers)
         for number, sample in enumerate(self._part(checking=False)(self.switches.inputs)):
             if number >= count:
                 break
@@ -269,7 +269,7 @@ class Mixed:
                 self.job.step("measuring sensitivity, run", number * len(pairs) + at + 1)
                 outputs = self.switches.run(sample, [*none[:k], kind, *none[k + 1 :]])
                 sums[k, kind].append(terms.of(outputs, reference, sample))
-        self.alone: list[dict[str, float]] = [{} for _ in self.products]
+        self.alone: list[dict[str, float]] = [{} for _ in self.layers]
         for (k, kind), found in sums.items():
             self.alone[k][kind] = Found(terms, found).error
 
@@ -277,7 +277,7 @@ class Mixed:
 
     def steps(self) -> list[_Step]:
         """From float to the fastest model, by the time saved for the error added (its square: errors of rounding add up like
-        those of independent noise). Of each product, only types on the convex hull."""
+        those of independent noise). Of each layer, only types on the convex hull."""
         out: list[_Step] = []
         for k, seconds in enumerate(self.seconds):
             at: tuple[float, float] = (seconds[None], 0.0)
@@ -300,7 +300,7 @@ class Mixed:
     ) -> Found:
         """The error on the samples that check. run: of a model with the choice; None: the switchable one. hopeless: stops where
         the error of the first samples is far above the budget."""
-        none = [None] * len(self.products)
+        none = [None] * len(self.layers)
         samples = []
         for number, sample in enumerate(self._part(checking=True)(self.switches.inputs)):
             reference = self._references.get(number)
@@ -325,9 +325,9 @@ class Mixed:
         """As many steps as the budget allows."""
 
         def after(count: int) -> list[str | None]:
-            choice: list[str | None] = [None] * len(self.products)
+            choice: list[str | None] = [None] * len(self.layers)
             for s in steps[:count]:
-                choice[s.product] = s.kind
+                choice[s.layer] = s.kind
             return choice
 
         low, high = 0, len(steps)
@@ -341,7 +341,7 @@ class Mixed:
                 high = middle
         best = after(low)
         for s in steps[low + 1 : low + 1 + _FURTHER]:
-            tried = [*best[: s.product], s.kind, *best[s.product + 1 :]]
+            tried = [*best[: s.layer], s.kind, *best[s.layer + 1 :]]
             if self.meets(self.found(tried, hopeless=True)):
                 best = tried
         return tuple(best)
@@ -349,14 +349,14 @@ class Mixed:
     def _choose(self, cost: Cost, types: Sequence[str]) -> QuantizeReport:
         steps = self.steps()
         best = self._search(steps)
-        none: Choice = tuple(None for _ in self.products)
+        none: Choice = tuple(None for _ in self.layers)
         points: dict[Choice, str] = {none: "float"}
         for kind in types:
             points.setdefault(self.single(kind), kind)
         points.setdefault(best, "mixed")
         choice = list(none)
         for count, s in enumerate(steps, 1):
-            choice[s.product] = s.kind
+            choice[s.layer] = s.kind
             if count in {math.ceil(part * len(steps)) for part in _CURVE}:
                 points.setdefault(tuple(choice), "mixed")
         found = {c: self.found(c) for c in points}
@@ -398,8 +398,8 @@ class Mixed:
 
     def _report(self, chosen: Choice, mixed: MixedReport) -> QuantizeReport:
         job = self.job
-        layers = []
-        for k, (p, kind) in enumerate(zip(self.products, chosen)):
+        reports = []
+        for k, (p, kind) in enumerate(zip(self.layers, chosen)):
             if kind is None:
                 self.kept[p.label] = self._why(k)
                 continue
@@ -407,12 +407,12 @@ class Mixed:
             r = self.ranges.get(kind, {}).get(p.activation, Range(np.nan, np.nan))
             sqnr = -20 * math.log10(e) if e > 0 else math.inf
             smooth = job.smoothing.get(p.label, 0.0)
-            layers.append(LayerReport(p.label, e, sqnr, r.low, r.high, smooth, BITS.get(kind, 8), kind))
+            reports.append(LayerReport(p.label, e, sqnr, r.low, r.high, smooth, BITS.get(kind, 8), kind))
         model = self.written(chosen)
         job.model.proto, job.model.folder = model.proto, model.folder
         job.model.index()
-        used = {p.activation: kind for p, kind in zip(self.products, chosen) if kind in ("int8", "fp8")}
-        report = job.report(layers, self.kept, {n: self.ranges[kind][n] for n, kind in used.items() if kind})
+        used = {p.activation: kind for p, kind in zip(self.layers, chosen) if kind in ("int8", "fp8")}
+        report = job.report(reports, self.kept, {n: self.ranges[kind][n] for n, kind in used.items() if kind})
         return dataclasses.replace(report, mixed=mixed)
 
     def _why(self, k: int) -> str:

@@ -1,4 +1,4 @@
-"""8-bit products as QuantizeLinear and DequantizeLinear around the operands of MatMul, Gemm and Conv."""
+"""8-bit layers as QuantizeLinear and DequantizeLinear around the operands of MatMul, Gemm and Conv."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from .layers import Layer
 from .onnx_model import OnnxModel, needed_onnx
-from .products import Product
 from .ranges import Range
 
 Array = np.ndarray[Any, Any]
@@ -105,8 +105,8 @@ class QdqWriter:
         self._activations: dict[str, str] = {}
         self._weights: dict[tuple[str, int | None], str] = {}
 
-    def quantise(self, p: Product) -> None:
-        """Replaces the operands of a product."""
+    def quantise(self, p: Layer) -> None:
+        """Replaces the operands of a layer."""
         p.node.input[0] = self.activation(p.activation)
         p.node.input[1] = self._weight(p)
 
@@ -133,7 +133,7 @@ class QdqWriter:
         self._activations[name] = x
         return x
 
-    def _weight(self, p: Product) -> str:
+    def _weight(self, p: Layer) -> str:
         m = self._model
         axis = p.axis if self._per_channel else None
         key = (p.weight, axis)

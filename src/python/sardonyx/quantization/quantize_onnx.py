@@ -34,7 +34,7 @@ def quantize_model(
     elif settings.to == "mixed":
         report = Mixed(job, text).run()
     else:
-        report = job.blocked() if settings.to in BLOCKED else job.products()
+        report = job.blocked() if settings.to in BLOCKED else job.layers()
     if output is not None:
         model.save(output)
     return Quantized(model.proto, report)

@@ -57,7 +57,7 @@ def quantize(
     model: a path, bytes or an onnx.ModelProto, or the folder of a language model; then output is a folder, too.
     data: typical inputs, as evaluate() takes them. Not needed for weights="rtn".
     output: the file to write. Large weights go to OUTPUT.data.
-    to: "int8": products of 8-bit integers, as QuantizeLinear and DequantizeLinear. "fp8": the same in float8 e4m3;
+    to: "int8": layers of 8-bit integers, as QuantizeLinear and DequantizeLinear. "fp8": the same in float8 e4m3;
         "fp8-e5m2": in e5m2; "fp8-fnuz", "fp8-e5m2-fnuz": in AMD's early forms of them, of which CDNA 3 multiplies the first.
         "int2", "int3", "int4", "int8-weights": weights of so many bits in blocks: MatMulNBits, and for Conv DequantizeLinear
         (2, 4 and 8 bits). "mxfp8", "mxfp4": weights of float8 e4m3 or float4 e2m1, of which 32 share a power of two.
@@ -70,7 +70,7 @@ def quantize(
     smooth: SmoothQuant for MatMul and Gemm, where it lowers the error on the data.
     correct_bias: corrects the biases of Conv and Gemm for the shift of each output channel's mean that rounding the weights
         causes (Nagel et al., "Data-free quantization", 2019).
-    residuals: with "int8", Adds and pooling whose results are quantised for a product read 8 bits, too, so that
+    residuals: with "int8", Adds and pooling whose results are quantised for a layer read 8 bits, too, so that
         convolutional networks keep all activations in 8 bits; values whose rounding error is above the limit stay in float,
         and so do all of them if with them the error of an output on 16 samples is above it.
     limit: nodes whose error (LayerReport.relative) is larger stay in float, with "int8" and "fp8" (None: 0.05); with

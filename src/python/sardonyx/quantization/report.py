@@ -99,7 +99,7 @@ def quantize_text(r: QuantizeReport, top: int = 15) -> str:
         return f"the KV cache in {r.to.removeprefix('kv-')}: {len(r.ranges)} tensors, scales per channel from {r.samples} samples"
     every = len(r.layers) + len(r.kept)
     parts = [
-        f"{len(r.layers)} of {every} products in {r.to if not r.mixed else 'fewer bits'} ({r.method}) from {r.samples} samples; "
+        f"{len(r.layers)} of {every} layers in {r.to if not r.mixed else 'fewer bits'} ({r.method}) from {r.samples} samples; "
         f"weights {r.weight_bytes / 1e6:.1f} MB, now {r.quantized_bytes / 1e6:.1f} MB"
     ]
     if r.mixed:
@@ -128,7 +128,7 @@ def quantize_text(r: QuantizeReport, top: int = 15) -> str:
         floats = {n: why for n, why in r.between.items() if why}
         parts.append(
             "\n".join(
-                [f"{len(r.between) - len(floats)} values between products are read in 8 bits by Adds and pooling"]
+                [f"{len(r.between) - len(floats)} values between layers are read in 8 bits by Adds and pooling"]
                 + [f"in float, {why}: {cut(n, 90)}" for n, why in floats.items()]
             )
         )

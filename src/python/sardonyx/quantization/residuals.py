@@ -1,4 +1,4 @@
-"""Adds and pooling between 8-bit products, which then read 8 bits instead of floats."""
+"""Adds and pooling between 8-bit layers, which then read 8 bits instead of floats."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from .layers import Layer
 from .onnx_model import OnnxModel
-from .products import Product
 from .qdq import Format, activation_scale, dequantised, quantised
 from .ranges import Histogram, Range
 
 _POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool")
-#: Element-wise or without arithmetic: between an Add or a pooling and the product that reads it.
+#: Element-wise or without arithmetic: between an Add or a pooling and the layer that reads it.
 _PASSING = ("Relu", "Clip", "Flatten", "Reshape", "Squeeze", "Identity")
 
 
@@ -28,13 +28,13 @@ class Reading:
     same_as: str = ""  #: of MaxPool: the value behind it, which takes the same scale
 
 
-def find_readings(model: OnnxModel, products: Sequence[Product]) -> list[Reading]:
-    """What Adds and pooling whose results are quantised for a product can read in 8 bits, the last ones first.
+def find_readings(model: OnnxModel, layers: Sequence[Layer]) -> list[Reading]:
+    """What Adds and pooling whose results are quantised for a layer can read in 8 bits, the last ones first.
 
-    Of an Add, one operand that a product computes stays as it is, since the Add is part of that product's epilogue.
+    Of an Add, one operand that a layer computes stays as it is, since the Add is part of that layer's epilogue.
     """
-    eight = {p.activation for p in products}
-    computed = {p.node.output[0] for p in products}
+    eight = {p.activation for p in layers}
+    computed = {p.node.output[0] for p in layers}
     found: list[Reading] = []
     for node in reversed(model.proto.graph.node):
         if node.domain not in ("", "ai.onnx"):
@@ -83,11 +83,11 @@ def rounding_error(h: Histogram, r: Range, form: Format, *, symmetric: bool) -> 
 
 
 def within_limit(
-    model: OnnxModel, products: Sequence[Product], errors: Mapping[str, float], limit: float
+    model: OnnxModel, layers: Sequence[Layer], errors: Mapping[str, float], limit: float
 ) -> tuple[list[Reading], dict[str, str]]:
-    """The readings between these products of values whose error is known and at most the limit; of others with a known error
+    """The readings between these layers of values whose error is known and at most the limit; of others with a known error
     the reason why not."""
-    found = [r for r in find_readings(model, products) if r.value in errors]
+    found = [r for r in find_readings(model, layers) if r.value in errors]
     why = {
         r.value: f"rounding it has an error of {errors[r.value]:.3g}, above the limit of {limit:g}"
         for r in found

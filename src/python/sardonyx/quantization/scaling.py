@@ -1,6 +1,6 @@
 """SmoothQuant: scales of input channels that move magnitude from activations to weights.
 
-x w = (x / s)(s w): the product does not change in exact arithmetic, but the quantised one does. (Xiao et al., "SmoothQuant",
+x w = (x / s)(s w): the layer does not change in exact arithmetic, but the quantised one does. (Xiao et al., "SmoothQuant",
 2023.)
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .layers import Layer
 from .onnx_model import OnnxModel, needed_onnx
-from .products import Product
 from .qdq import Format, activation_scale, rounded, weight_scale
 from .ranges import Range
 
@@ -34,8 +34,8 @@ _NORMS = {
 def smoothing(
     rows: Array, largest: Array, weights: Sequence[Array], form: Format, *, symmetric: bool, per_channel: bool
 ) -> tuple[Array | None, float]:
-    """The scales s of an activation's channels for 8-bit products with these weights [K, N], and the strength that was
-    chosen by the products' error on the rows [count, K]; None and 0 if scaling gains too little. largest: of each channel."""
+    """The scales s of an activation's channels for 8-bit layers with these weights [K, N], and the strength that was
+    chosen by the layers' error on the rows [count, K]; None and 0 if scaling gains too little. largest: of each channel."""
     if not len(rows) or not weights:
         return None, 0.0
 
@@ -63,47 +63,47 @@ def smoothing(
     return chosen, strength
 
 
-def scale_products(model: OnnxModel, products: Sequence[Product], s: Array) -> str:
-    """Divides the activation that the products share by s, and multiplies their weights by it. Returns the activation's new
+def scale_layers(model: OnnxModel, layers: Sequence[Layer], s: Array) -> str:
+    """Divides the activation that the layers share by s, and multiplies their weights by it. Returns the activation's new
     name. A normalisation in front takes the division into its weights if nothing else reads it."""
-    name = products[0].activation
-    for p in products:
+    name = layers[0].activation
+    for p in layers:
         w = model.array(p.weight)
         assert w is not None
         shape = [-1 if k == p.input_axis else 1 for k in range(w.ndim)]
         model.replace_weight(p.node, 1, (w * s.reshape(shape)).astype(w.dtype))
         p.weight = p.node.input[1]
-    if _into_norm(model, name, products, s):
+    if _into_norm(model, name, layers, s):
         return name
-    first = model.array(products[0].weight)
+    first = model.array(layers[0].weight)
     assert first is not None
-    rank_shape = s.reshape(1, -1, 1, 1) if products[0].kind == "Conv" else s
+    rank_shape = s.reshape(1, -1, 1, 1) if layers[0].kind == "Conv" else s
     inverse = model.add_weight(name + "/inverse_scale", (1 / rank_shape).astype(first.dtype))
     scaled = model.fresh(name + "/scaled")
     node = needed_onnx().helper.make_node("Mul", [name, inverse], [scaled], name=model.fresh(scaled + "/Mul"))
-    model.insert([node], before=products[0].node)
-    for p in products:
+    model.insert([node], before=layers[0].node)
+    for p in layers:
         p.node.input[0] = scaled
         p.activation = scaled
     return scaled
 
 
-def norm_in_front(model: OnnxModel, name: str, products: Sequence[Product]) -> tuple[Any, list[int]] | None:
-    """The normalisation that computes the products' activation for them alone, and which of its inputs are scaled."""
+def norm_in_front(model: OnnxModel, name: str, layers: Sequence[Layer]) -> tuple[Any, list[int]] | None:
+    """The normalisation that computes the layers' activation for them alone, and which of its inputs are scaled."""
     producer = model.producers.get(name)
     if producer is None or name in model.outputs or name in model.captured or producer.output[0] != name:
         return None
     domain = "" if producer.domain == "ai.onnx" else producer.domain
     places = _NORMS.get((domain, producer.op_type))
-    nodes = [p.node for p in products]
+    nodes = [p.node for p in layers]
     if places is None or any(not any(r is n for n in nodes) for r in model.readers.get(name, [])):
         return None
     changed = [k for k in places if k is not None and k < len(producer.input) and producer.input[k]]
     return (producer, changed) if changed else None
 
 
-def _into_norm(model: OnnxModel, name: str, products: Sequence[Product], s: Array) -> bool:
-    found = norm_in_front(model, name, products)
+def _into_norm(model: OnnxModel, name: str, layers: Sequence[Layer], s: Array) -> bool:
+    found = norm_in_front(model, name, layers)
     if found is None:
         return False
     producer, changed = found

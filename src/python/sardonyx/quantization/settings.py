@@ -34,7 +34,7 @@ KINDS = ("int8", "fp8", *BITS)
 
 @dataclass(frozen=True)
 class LayerReport:
-    """A product that was quantised."""
+    """A layer that was quantised."""
 
     name: str  #: "name (operator)"
     relative: float  #: error of its result when only it is quantised: root mean square, relative
@@ -87,7 +87,7 @@ class QuantizeReport:
     quantized_bytes: int  #: and after
     ranges: dict[str, Range]  #: of activations (table: of all values)
     mixed: MixedReport | None = None
-    #: values that Adds and pooling between products read: "" for those in 8 bits, for the others why they are floats
+    #: values that Adds and pooling between layers read: "" for those in 8 bits, for the others why they are floats
     between: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""A float model in which each product can be switched to another type while it runs.
+"""A float model in which each layer can be switched to another type while it runs.
 
-Every product is there once for each type, on the same activation, and Where nodes choose among the results by bools that are
+Every layer is there once for each type, on the same activation, and Where nodes choose among the results by bools that are
 inputs. So one compiled model computes what a model with any choice of types would, and tries need no compiling.
 """
 
@@ -14,12 +14,12 @@ import numpy as np
 
 from ..compiling import compile
 from ..model import Model, TensorInfo
+from .layers import Layer
 from .onnx_model import OnnxModel, needed_onnx
-from .products import Product
 
 Array = np.ndarray[Any, Any]
-#: Given a model: a function that writes one of its products in a type.
-Writer = Callable[[OnnxModel], Callable[[Product, str], None]]
+#: Given a model: a function that writes one of its layers in a type.
+Writer = Callable[[OnnxModel], Callable[[Layer, str], None]]
 
 
 class Switches:
@@ -28,19 +28,19 @@ class Switches:
     def __init__(
         self,
         source: OnnxModel,
-        products: Sequence[Product],
+        layers: Sequence[Layer],
         kinds: Sequence[Sequence[str]],
         writer: Writer,
         options: Mapping[str, Any],
     ):
-        """products: of `source`, which is copied; kinds: types of each."""
+        """layers: of `source`, which is copied; kinds: types of each."""
         onnx = needed_onnx()
         model = OnnxModel(source.proto)
         model.folder = source.folder
         nodes = {n.output[0]: n for n in model.proto.graph.node if n.output}
         twins = []
         self._names: list[dict[str, str]] = []
-        for p, types in zip(products, kinds):
+        for p, types in zip(layers, kinds):
             original = nodes[p.node.output[0]]
             result = original.output[0]
             value = original.output[0] = model.fresh(result + "/float")
@@ -68,8 +68,8 @@ class Switches:
             self._names.append(names)
         model.index()
         write = writer(model)
-        for twin_product, kind in twins:
-            write(twin_product, kind)
+        for twin_layer, kind in twins:
+            write(twin_layer, kind)
         model.drop_unused()
         self._off = {n: np.array(False) for names in self._names for n in names.values()}
         self._model: Model = compile(model.with_outputs(()), folder=model.folder or None, **options)
@@ -80,6 +80,6 @@ class Switches:
         return [i for i in self._model.inputs if i.name not in self._off]
 
     def run(self, sample: Mapping[str, Array], choice: Sequence[str | None]) -> dict[str, Array]:
-        """choice: the type of each product; None: float."""
+        """choice: the type of each layer; None: float."""
         on = {self._names[k][kind]: np.array(True) for k, kind in enumerate(choice) if kind is not None}
         return self._model({**sample, **self._off, **on})

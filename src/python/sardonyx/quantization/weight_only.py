@@ -10,9 +10,9 @@ import numpy as np
 from ..errors import InvalidArgumentError
 from ..llm.weights import Blocked
 from . import convolution, microscaling
+from .layers import Layer, attribute
 from .microscaling import MxForm, MxWeight
 from .onnx_model import OnnxModel, needed_onnx
-from .products import Product, attribute
 
 Array = np.ndarray[Any, Any]
 
@@ -135,7 +135,7 @@ def _gptq(
 
 
 def loss(difference: Array, gram: Array) -> float:
-    """The squared error of the product's results: the sum over rows d of d G d^T."""
+    """The squared error of the layer's results: the sum over rows d of d G d^T."""
     return float(np.einsum("nk,nk->", difference @ gram, difference, dtype=np.float64))
 
 
@@ -164,8 +164,8 @@ def awq_scales(
     return chosen
 
 
-def replace_product(model: OnnxModel, p: Product, weight: Blocked | MxWeight) -> None:
-    """The product's node becomes MatMulNBits; a Gemm's bias is added to its result. A Conv, and any node with a weight in an MX
+def replace_layer(model: OnnxModel, p: Layer, weight: Blocked | MxWeight) -> None:
+    """The layer's node becomes MatMulNBits; a Gemm's bias is added to its result. A Conv, and any node with a weight in an MX
     format, reads a DequantizeLinear."""
     if isinstance(weight, MxWeight):
         microscaling.replace_weight(model, p, weight)
@@ -187,12 +187,12 @@ def replace_product(model: OnnxModel, p: Product, weight: Blocked | MxWeight) ->
         names.append(model.add_weight(p.weight + "/zero_points", zeros))
     bias = node.input[2] if p.kind == "Gemm" and len(node.input) > 2 and node.input[2] else ""
     output = node.output[0]
-    product = model.fresh(output + "/product") if bias else output
+    layer = model.fresh(output + "/layer") if bias else output
     rows, columns = weight.shape
     new = onnx.helper.make_node(
         "MatMulNBits",
         [p.activation, *names],
-        [product],
+        [layer],
         name=node.name,
         domain="com.microsoft",
         K=columns,
@@ -202,15 +202,15 @@ def replace_product(model: OnnxModel, p: Product, weight: Blocked | MxWeight) ->
         accuracy_level=0,
     )
     if bias:
-        add = onnx.helper.make_node("Add", [product, bias], [output], name=model.fresh(node.name + "/bias"))
+        add = onnx.helper.make_node("Add", [layer, bias], [output], name=model.fresh(node.name + "/bias"))
         model.insert([new], before=node)
         node.CopyFrom(add)
     else:
         node.CopyFrom(new)
 
 
-def weight_of(model: OnnxModel, p: Product) -> Array:
-    """A product's weight as [N, K], in float32; K of a convolution: taps, then channels."""
+def weight_of(model: OnnxModel, p: Layer) -> Array:
+    """A layer's weight as [N, K], in float32; K of a convolution: taps, then channels."""
     w = model.array(p.weight)
     assert w is not None
     if p.kind == "Conv":
@@ -226,6 +226,6 @@ def check_block(bits: int, block: int) -> None:
         raise InvalidArgumentError(f"weights have 2, 3, 4 or 8 bits, not {bits}")
 
 
-def simple_gemm(p: Product) -> bool:
-    """Whether a Gemm is a product with a bias, without factors."""
+def simple_gemm(p: Layer) -> bool:
+    """Whether a Gemm is a layer with a bias, without factors."""
     return p.kind != "Gemm" or (attribute(p.node, "alpha", 1.0) == 1 and attribute(p.node, "beta", 1.0) == 1)

@@ -1,0 +1,66 @@
+// The pass conv_by_taps.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "pass_test.h"
+
+namespace sardonyx {
+namespace {
+
+using testing::ElementsAre;
+
+FuseOptions by_taps() {
+  FuseOptions o = any_device();
+  o.conv_by_taps = true;
+  return o;
+}
+
+TEST(ConvByTaps, AConvolutionToOneChannel) {
+  expect_pass("conv_by_taps", R"(%0 = input float16[n, 64, 100, 90]
+%1 = constant float16[1, 64, 3, 3] {...}
+%2 = constant float16[1] {...}
+%3 = conv float16[n, 1, 100, 90]: %0, %1, %2 {pads = [1, 1, 1, 1]} @"last"
+return %3)",
+              R"(%0 = input float16[n, 64, 100, 90]
+%1 = constant float16[1, 64, 3, 3] {...}
+%2 = constant float16[1] {...}
+%3 = constant float16[9, 64] {...} @"last"
+%4 = matmul float32[n < n, t < 9, p < 9000; k < 64]: %3[t, k], %0[n, k, floordiv(p, 90), mod(p, 90)] @"last"
+%5 = loop float16[n < n, o < 1, y < 100, x < 90]: float16(sum{r < 3, s < 3}(select(y + r - 1 >= 0 && y + r - 1 < 100 && (x + s - 1 >= 0 && x + s - 1 < 90), %4[n, r * 3 + s, (y + r - 1) * 90 + x + s - 1], 0.0)) + float32(%2[o])) @"last"
+return %5)",
+              by_taps());
+}
+
+// Without strides and with whole vectors of enough channels; {0}: input, {1}: weights, {2}: output, {3}: attributes.
+TEST(ConvByTaps, OtherConvolutionsStay) {
+  const auto graph = [](const char* in, const char* weights, const char* out,
+                        const char* rest = "pads = [1, 1, 1, 1]") {
+    return fmt::format(R"(%0 = input {0}
+%1 = constant {1} {{...}}
+%2 = conv {2}: %0, %1 {{{3}}} @"last"
+return %2)",
+                       in, weights, out, rest);
+  };
+  const auto remarks = [&](const std::string& text) {
+    expect_unchanged("conv_by_taps", text, by_taps());
+    return remarks_of("conv_by_taps", text, by_taps());
+  };
+  EXPECT_THAT(remarks(graph("float16[n, 64, 20, 20]", "float16[1, 64, 3, 3]", "float16[n, 1, 20, 20]")),
+              ElementsAre("last: its images are small, or their size is not known"));
+  EXPECT_THAT(remarks(graph("float16[n, 64, h, 90]", "float16[1, 64, 3, 3]", "float16[n, 1, h, 90]")),
+              ElementsAre("last: its images are small, or their size is not known"));
+  EXPECT_THAT(remarks(graph("float16[n, 8, 100, 90]", "float16[1, 8, 3, 3]", "float16[n, 1, 100, 90]")),
+              ElementsAre("last: it has few channels, or no whole vectors of them"));
+  EXPECT_THAT(remarks(graph("float16[n, 64, 200, 180]", "float16[1, 64, 3, 3]", "float16[n, 1, 100, 90]",
+                            "pads = [1, 1, 1, 1], strides = [2, 2]")),
+              ElementsAre("last: it has strides"));
+  EXPECT_THAT(remarks(graph("float16[n, 64, 100, 90]", "float16[16, 64, 3, 3]", "float16[n, 16, 100, 90]")),
+              ElementsAre())
+      << "many channels";
+  EXPECT_THAT(remarks(graph("float32[n, 64, 100, 90]", "float32[1, 64, 3, 3]", "float32[n, 1, 100, 90]")),
+              ElementsAre())
+      << "float32";
+}
+
+}  // namespace
+}  // namespace sardonyx
