@@ -26,7 +26,8 @@ void constant_of_shape_op(OpContext& c) {
 // Elements of an integer range: how many, and each as an expression of the position.
 void integer_range(OpContext& c, DType t) {
   Graph& g = c.graph();
-  const Expr start = int_input(c, 0), limit = int_input(c, 1), delta = int_input(c, 2);
+  const Expr start = int_input(c, 0), limit = int_input(c, 1);
+  const Expr delta = c.has(2) ? int_input(c, 2) : Expr(1);
   g.add_check(compare(Op::kNe, delta, 0), "delta is 0");
   std::int64_t d;
   Expr n;
@@ -43,12 +44,12 @@ void integer_range(OpContext& c, DType t) {
 void range_op(OpContext& c) {
   Graph& g = c.graph();
   const DType t = c.in(0)->dtype;
-  c.require(c.in(1)->dtype == t && c.in(2)->dtype == t, "operands of different dtypes");
+  c.require(c.in(1)->dtype == t && (!c.has(2) || c.in(2)->dtype == t), "operands of different dtypes");
   if (is_integer(t)) return integer_range(c, t);
   c.require(is_float(t), "a range of dtype {}", name(t));
   const DType w = tensor::accumulator(t);
   const Expr start = cast(scalar_element(c, c.in(0)), w), limit = cast(scalar_element(c, c.in(1)), w),
-             delta = cast(scalar_element(c, c.in(2)), w);
+             delta = c.has(2) ? cast(scalar_element(c, c.in(2)), w) : constant(1, w);
   // How many: computed on the device, since the operands may be, and read back.
   const Expr steps = unary(Op::kCeil, binary(Op::kDiv, binary(Op::kSub, limit, start), delta));
   const Expr positive = compare(Op::kGt, steps, constant(0, w));  // also false for NaN
@@ -164,6 +165,8 @@ void mel_op(OpContext& c) {
 void register_generators(OpRegistry& r) {
   r.add({.name = "ConstantOfShape", .lower = constant_of_shape_op, .dtypes = "numbers, bool"});
   r.add({.name = "Range", .lower = range_op, .dtypes = "numbers"});
+  // The same, but its delta may be left out. tf2onnx writes it in loops.
+  r.add({.name = "Range", .domain = "com.microsoft", .lower = range_op, .dtypes = "numbers"});
   r.add({.name = "EyeLike", .lower = eye_like_op, .dtypes = "numbers, bool"});
   r.add({.name = "Trilu", .lower = trilu_op, .dtypes = "numbers, bool"});
   r.add({.name = "OneHot", .lower = one_hot_op});

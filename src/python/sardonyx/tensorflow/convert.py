@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import FileError, InvalidArgumentError, InvalidModelError, UnsupportedError
 from .converter import converted, first_line, import_tensorflow
+from .operators import handlers
 
 #: Sizes of an input: None is a dim that varies.
 Shape = Sequence[int | None]
@@ -267,23 +268,6 @@ class Frozen:
         for k in unused:
             del proto.graph.input[k]
         return proto
-
-
-def erfc(ctx: Any, node: Any, name: str, arguments: Any) -> None:
-    """1 - Erf, which tf2onnx lacks and Keras's GELU needs."""
-    import numpy as np
-    from tf2onnx import utils
-
-    node.type = "Erf"
-    one = ctx.make_const(
-        utils.make_name("one"), np.array(1, utils.map_onnx_to_numpy_type(ctx.get_dtype(node.output[0])))
-    )
-    ctx.insert_new_node_on_output("Sub", node.output[0], inputs=[one.output[0], node.output[0]])
-
-
-def handlers() -> dict[str, Any]:
-    """Operators that tf2onnx lacks."""
-    return {"Erfc": (erfc, [])}
 
 
 def allow_inlining(definition: Any) -> None:

@@ -44,7 +44,10 @@ def changes_operand(node: torch.fx.Node) -> bool:
 
 def storage_of(node: torch.fx.Node) -> Any:
     value = node.meta.get("example_value")
-    return value.untyped_storage() if isinstance(value, torch.Tensor) else None
+    try:
+        return value.untyped_storage() if isinstance(value, torch.Tensor) else None
+    except NotImplementedError:  # tensors within vmap
+        return None
 
 
 def without_changes(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
