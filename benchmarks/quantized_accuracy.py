@@ -3,7 +3,7 @@
     python benchmarks/quantized_accuracy.py table --models DIR --photos DIR [--cases PP-OCRv4_rec,open-nsfw]
     python benchmarks/quantized_accuracy.py mixed --models DIR --photos DIR --tries 20 [--target gfx942]
 
-`table`: int8 and fp8 of `sardonyx.quantize` and int8 of onnxruntime.quantization, with the same samples: how many decisions stay
+`table`: int8 and fp8 of `sardonyx.quantize`, without and with a limit for the outputs' error, and int8 of onnxruntime.quantization, with the same samples: how many decisions stay
 the same, and the error of the outputs. Sardonyx runs all of them. `mixed`: each try quantises a model within a budget, which
 depends on the try, and measures the error on other samples; and it compares the time with that of the fastest single type that
 meets the budget. --models: the folder with en_PP-OCRv4_rec.onnx and others; --photos: see quantized_data.py.
@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 import sardonyx
-from quantized_data import Case, cases
+from quantized_data import HELD_BACK, Case, cases
 
 PACKAGES = pathlib.Path(sys.prefix) / f"lib/python3.{sys.version_info.minor}/site-packages"
-DOCS = pathlib.Path(__file__).parent.parent / "docs"
-CALIBRATION, HELD_BACK = 60, 60  # samples
+CALIBRATION, COMPARED = 100, 200  # samples of `table`
+MIXED = 60  # of `mixed`, and as many for comparison
 #: By try: a tight, a middling and a loose one.
 BUDGETS = (0.01, 0.03, 0.1)
 
@@ -69,7 +69,7 @@ def with_onnxruntime(case: Case, data: list[dict[str, Any]], folder: str, gemms_
 def table(case: Case, seed: int) -> None:
     plain = sardonyx.compile(case.file)
     dtype = plain.inputs[0].dtype
-    data, other = feeds(case, CALIBRATION, seed, dtype), feeds(case, HELD_BACK, 1000 + seed, dtype)
+    data, other = feeds(case, CALIBRATION, seed, dtype), feeds(case, COMPARED, HELD_BACK + seed, dtype)
     reference = [next(iter(plain(x).values())) for x in other]
 
     def show(what: str, model: Any, note: str = "") -> None:
@@ -77,10 +77,10 @@ def table(case: Case, seed: int) -> None:
         decided = f"{100 * same:5.1f} %" if case.decision else "      -"
         print(f"{case.name:15} {what:32} same {decided}  error {error:.4f}  {note}", flush=True)
 
-    for to in ("int8", "fp8"):
-        done = sardonyx.quantize(case.file, data, to=to)
+    for to, limit in (("int8", None), ("int8", 0.05), ("fp8", None), ("fp8", 0.05)):
+        done = sardonyx.quantize(case.file, data, to=to, output_limit=limit)
         show(
-            f"Sardonyx {to}",
+            f"Sardonyx {to}{'' if limit is None else f', output limit {limit}'}",
             done.model,
             f"{len(done.report.layers)} of {len(done.report.layers) + len(done.report.kept)} nodes",
         )
@@ -96,8 +96,8 @@ def table(case: Case, seed: int) -> None:
 def one_try(case: Case, number: int, target: str | None) -> dict[str, Any]:
     budget = BUDGETS[number % len(BUDGETS)]
     plain = sardonyx.compile(case.file)
-    data = feeds(case, CALIBRATION, number, plain.inputs[0].dtype)
-    other = feeds(case, HELD_BACK, 5000 + number, plain.inputs[0].dtype)
+    data = feeds(case, MIXED, number, plain.inputs[0].dtype)
+    other = feeds(case, MIXED, 5 * HELD_BACK + number, plain.inputs[0].dtype)
     started = time.monotonic()
     done = sardonyx.quantize(case.file, data, to="mixed", budget=budget, target=target, options={"threads": 1})
     seconds = time.monotonic() - started
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--target", help="of mixed")
     parser.add_argument("--json", type=pathlib.Path)
     a = parser.parse_args()
-    every = cases(a.models, PACKAGES, a.photos, DOCS)
+    every = cases(a.models, PACKAGES, a.photos)
     chosen = [every[n] for n in (a.cases or ",".join(every)).split(",")]
     if a.what == "table":
         for case in chosen:

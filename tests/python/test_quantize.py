@@ -234,6 +234,31 @@ def test_products_above_the_limit_stay_in_float():
         sardonyx.quantize(network(), DATA, limit=1e-9)
 
 
+@pytest.mark.parametrize("to", ["int8", "fp8"])
+def test_output_limit(to):
+    """Nodes stay in float until the outputs' error on the samples is within the limit; no more than needed."""
+    model = network()
+    every = sardonyx.quantize(model, DATA, to=to, limit=1)
+    found = lambda done: sardonyx.evaluate(done.model, DATA, reference=model).outputs[0].relative
+    limit = 0.7 * found(every)
+    done = sardonyx.quantize(model, DATA, to=to, limit=1, output_limit=limit)
+    assert found(done) <= limit and 0 < len(done.report.layers) < len(every.report.layers)
+    left = {n for n, why in done.report.kept.items() if "error of the outputs" in why}
+    assert len(left) + len(done.report.layers) == 4
+    assert not left & {v.name for v in done.report.layers}
+    # Without those that stay, the model is the same as if they were excluded.
+    same = sardonyx.quantize(model, DATA, to=to, limit=1, residuals=False, exclude=[n.split(" ")[0] for n in left])
+    assert found(same) == pytest.approx(found(done), rel=1e-3)
+    loose = sardonyx.quantize(model, DATA, to=to, limit=1, output_limit=2 * found(every))
+    assert loose.model == every.model
+    with pytest.raises(sardonyx.InvalidArgumentError, match="any node"):
+        sardonyx.quantize(model, DATA, to=to, output_limit=1e-6)
+    with pytest.raises(sardonyx.InvalidArgumentError, match="output_limit"):
+        sardonyx.quantize(model, DATA, to="int4", output_limit=0.1)
+    with pytest.raises(sardonyx.InvalidArgumentError, match="above 0"):
+        sardonyx.quantize(model, DATA, to=to, output_limit=0)
+
+
 def test_bias_correction_removes_the_mean_error():
     rng = np.random.default_rng(3)
     w = rng.standard_normal((8, 32, 1, 1)).astype(np.float32)

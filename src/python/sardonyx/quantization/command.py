@@ -98,6 +98,13 @@ def _add_quantize(commands: Any) -> None:
         "default: none)",
     )
     q.add_argument(
+        "--output-limit",
+        type=float,
+        metavar="X",
+        help="int8 and fp8: nodes stay in float until the relative error of every output, on 16 samples, is at most this (default: "
+        "no limit)",
+    )
+    q.add_argument(
         "--method", default="mse", choices=METHODS, help="how the ranges of activations are chosen (default: mse)"
     )
     q.add_argument("--percentile", type=float, default=99.99, metavar="P", help="for --method percentile")
@@ -207,6 +214,7 @@ def _quantize(a: argparse.Namespace) -> None:
             correct_bias=not a.no_bias_correction,
             residuals=not a.float_residuals,
             limit=a.limit,
+            output_limit=a.output_limit,
             exclude=a.exclude,
             block=a.block,
             weights=a.weights,

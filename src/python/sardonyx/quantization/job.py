@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,12 @@ from ..llm.weights import Blocked
 from ..model import TensorInfo
 from . import convolution, kv_cache, microscaling, weight_only
 from .calibration import Channels, Collector, Gram, Rows, collect, float_values, histograms
-from .layers import Layer, find_layers
 from .measures import Measure
 from .microscaling import FORMS as MX
 from .microscaling import MxWeight
 from .onnx_model import OnnxModel
+from .output_limit import by_output_error, most_within
+from .layers import Layer, find_layers
 from .qdq import FORMATS, Format, QdqWriter, rounded, weight_scale
 from .ranges import Histogram, Range
 from .residuals import find_readings, rounding_error, within_limit
@@ -133,10 +134,10 @@ class Job:
                 f"every node has an error above the limit of {limit:g}, the smallest {min(too_far.values()):.3g}"
             )
         errors = {n: rounding_error(found[n], ranges[n], form, symmetric=s.symmetric) for n in between}
-        labels = {p.label for p in chosen}
 
-        def write(model: OnnxModel, errors: Mapping[str, float]) -> dict[str, str]:
+        def write(model: OnnxModel, chosen: Iterable[Layer], errors: Mapping[str, float]) -> dict[str, str]:
             """Returns what is read between layers: "" for values in 8 bits, of others the reason why not."""
+            labels = {p.label for p in chosen}
             layers = [p for p in find_layers(model, s.exclude, grouped=False)[0] if p.label in labels]
             readings, why = within_limit(model, layers, errors, limit)
             same = {r.same_as: ranges[r.value] for r in readings if r.same_as}
@@ -146,24 +147,59 @@ class Job:
             model.drop_unused()
             return {r.value: "" for r in reversed(readings)} | why
 
-        trial = OnnxModel(self.model.proto)
-        trial.folder = self.model.folder
-        read = write(trial, errors)
+        def tried(chosen: Iterable[Layer], errors: Mapping[str, float]) -> tuple[OnnxModel, dict[str, str]]:
+            trial = OnnxModel(self.model.proto)
+            trial.folder = self.model.folder
+            return trial, write(trial, chosen, errors)
+
+        trial, read = tried(chosen, errors)
         eight = [name for name, why in read.items() if not why]
         error = self._output_error(trial) if eight else 0.0
-        if error <= limit:
-            self.model.proto = trial.proto
-            self.model.index()
-        else:
-            write(self.model, {})
+        if error > limit:
+            trial, _ = tried(chosen, {})
             reason = (
                 f"with Adds and pooling in 8 bits the error of the outputs is {error:.3g}, above the limit of {limit:g}"
             )
             read |= dict.fromkeys(eight, reason)
+        if s.output_limit is not None and self._output_error(trial) > s.output_limit:
+            stays = self._above_output_limit(chosen, round_operands, lambda some: tried(some, {})[0], ranges)
+            chosen = [p for p in chosen if p.label not in stays]
+            trial, _ = tried(chosen, {})
+            kept |= stays
+            read |= {name: next(iter(stays.values())) for name, why in read.items() if not why}
+        self.model.proto = trial.proto
+        self.model.index()
         used = {p.activation for p in chosen} | {name for name, why in read.items() if not why}
         return self.report(
-            [v for v in reports if v.name not in too_far], kept, {n: r for n, r in ranges.items() if n in used}, read
+            [v for v in reports if v.name not in kept], kept, {n: r for n, r in ranges.items() if n in used}, read
         )
+
+    def _above_output_limit(
+        self,
+        layers: Sequence[Layer],
+        round_operands: Callable[[OnnxModel, Iterable[Layer], Mapping[str, Range]], object],
+        rounded: Callable[[Iterable[Layer]], OnnxModel],
+        ranges: Mapping[str, Range],
+    ) -> dict[str, str]:
+        """The layers that stay in float, with reasons, so that the outputs' error is within the limit: those that add most
+        to it alone. rounded: the model in which these layers have 8 bits."""
+        limit = self.settings.output_limit
+        assert self.feed is not None and limit is not None
+
+        def writer(model: OnnxModel) -> Callable[[Layer, str], None]:
+            def write(p: Layer, _: str) -> None:
+                round_operands(model, [p], ranges)
+
+            return write
+
+        order = by_output_error(self.model, layers, writer, self.feed, self.options, self.step)
+        count = most_within(len(order), lambda n: self._output_error(rounded(order[:n])), limit)
+        if not count:
+            raise InvalidArgumentError(
+                f"the error of the outputs is above the limit of {limit:g} with any node in 8 bits"
+            )
+        reason = f"with it in 8 bits the error of the outputs is above the limit of {limit:g}"
+        return {p.label: reason for p in order[count:]}
 
     def _output_error(self, rounded: OnnxModel) -> float:
         """The largest error of an output of the rounded model on some samples, relative to the model's values."""
@@ -347,7 +383,9 @@ class Job:
             p.node = nodes[p.node.output[0]]
         return {}
 
-    def round_blocks(self, layers: Sequence[Layer], kind: str) -> Iterable[tuple[Layer, Blocked | MxWeight, float]]:
+    def round_blocks(
+        self, layers: Sequence[Layer], kind: str
+    ) -> Iterable[tuple[Layer, Blocked | MxWeight, float]]:
         """The weights in blocks, and the error of each layer's results."""
         s, done = self.settings, 0
         # The second moments of a convolution's windows are its own.

@@ -15,6 +15,7 @@ from . import weight_only
 from .budget import Metric
 from .evaluation import is_language_model
 from .onnx_model import OnnxModel
+from .qdq import FORMATS
 from .quantize_onnx import quantize_model
 from .ranges import METHODS
 from .samples import Data, Samples
@@ -39,6 +40,7 @@ def quantize(
     correct_bias: bool = True,
     residuals: bool = True,
     limit: float | None = None,
+    output_limit: float | None = None,
     exclude: Sequence[str] = (),
     block: int = 32,
     weights: str = "gptq",
@@ -75,6 +77,8 @@ def quantize(
         and so do all of them if with them the error of an output on 16 samples is above it.
     limit: nodes whose error (LayerReport.relative) is larger stay in float, with "int8" and "fp8" (None: 0.05); with
         weights of fewer than 8 bits they get 8 (None: no limit).
+    output_limit: with "int8" and "fp8", the largest error of an output on 16 samples, relative to the float model's. If it
+        is above, nodes stay in float: those whose rounding alone adds most to it first. None: no limit.
     exclude: patterns ("*head*") of names of nodes that stay in float.
     block: weights that share a scale, of weights in blocks. Of convolutions: input channels at a tap.
     weights: "gptq", "awq" or "rtn" (round to nearest), of the same.
@@ -103,9 +107,18 @@ def quantize(
     blocked = to in BLOCKED
     if data is None and not (blocked and weights == "rtn"):
         raise InvalidArgumentError(f"'{to}' needs data: typical inputs of the model")
+    if output_limit is not None:
+        if to not in FORMATS:
+            raise InvalidArgumentError(f"output_limit is for {', '.join(FORMATS)}, not '{to}'; 'mixed' has a budget")
+        if not output_limit > 0:
+            raise InvalidArgumentError(f"output_limit is {output_limit:g}; it must be above 0")
+        if is_language_model(model):
+            raise InvalidArgumentError(
+                "output_limit is not for language models; use 'mixed' with the metric 'perplexity'"
+            )
     settings = Settings(
         to, method, percentile, per_channel, symmetric, smooth, correct_bias, limit, tuple(exclude), block, weights,
-        budget, metric or "", tuple(types), target, confidence, residuals,
+        budget, metric or "", tuple(types), target, confidence, residuals, output_limit,
     )  # fmt: skip
     step = progress or (lambda what, count: None)
     run = dict(options or {})

@@ -132,3 +132,4 @@ class Settings:
     target: str | None = None
     confidence: float = 0.999
     residuals: bool = True
+    output_limit: float | None = None
