@@ -37,8 +37,8 @@ struct AttentionDesc {
   /// If not 0, keys and values lie in pages of as many rows: key t in page pages[b * pages_batch + t / page_rows] of
   /// AttentionTerms. Pages are k_page and v_page elements apart.
   std::int64_t page_rows = 0, pages_batch = 0, k_page = 0, v_page = 0;
-  /// Keys and values are int8 (float8: float8_e4m3fn) in pages, times a scale for each row of a head; k and v then point
-  /// to bytes. Pages of scales are k_scale_page and v_scale_page elements apart; element strides are not used.
+  /// Keys and values are int8 (float8: float8_e4m3fn) in pages, times a scale for each row of a head; k and v then
+  /// point to bytes. Pages of scales are k_scale_page and v_scale_page elements apart; element strides are not used.
   bool scaled = false, float8 = false;
   HeadStrides k_scale, v_scale;
   std::int64_t k_scale_page = 0, v_scale_page = 0;

@@ -21,8 +21,8 @@ struct AttentionRows {
   /// Numbers of the pages of page_rows keys, k_page and v_page elements apart, in which keys and values lie; or null.
   const std::int64_t* pages = nullptr;
   std::int64_t page_rows = 0, k_page = 0, v_page = 0;
-  /// If not null, keys and values are these in pages, times a scale for each row; k and v are null. `decoded`: what each
-  /// of the 256 codes stands for; null: they are int8.
+  /// If not null, keys and values are these in pages, times a scale for each row; k and v are null. `decoded`: what
+  /// each of the 256 codes stands for; null: they are int8.
   const std::int8_t *k_numbers = nullptr, *v_numbers = nullptr;
   const float* decoded = nullptr;
   const float *k_scale = nullptr, *v_scale = nullptr;  ///< of row 0 of page 0

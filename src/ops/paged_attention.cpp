@@ -6,9 +6,9 @@
 //
 // com.sardonyx has the same operator with two additions. Caches may be int8 or float8 (e4m3), with a scale for each row
 // of a head: inputs and outputs more are the scales [pages, P, Hk]. New rows are divided by their largest magnitude /
-// 127 (448 for float8) and rounded. With the attribute `prompt`, the last sequence is a part of a prompt, of any number of tokens, and all
-// others have one token each: so answers go on while a prompt is computed, and each of the two kinds has its own form
-// of attention.
+// 127 (448 for float8) and rounded. With the attribute `prompt`, the last sequence is a part of a prompt, of any number
+// of tokens, and all others have one token each: so answers go on while a prompt is computed, and each of the two kinds
+// has its own form of attention.
 #include "ops/attention.h"
 #include "ops/element_math.h"
 #include "ops/families.h"
@@ -343,14 +343,14 @@ void register_paged_attention(OpRegistry& r) {
          .dtypes = "floats",
          .notes = "pages are read in place; the caches may be inputs and outputs in one buffer; without quantised or "
                   "latent caches"});
-  r.add(
-      {.name = "PagedAttention",
-       .domain = "com.sardonyx",
-       .lower = own_paged_attention,
-       .dtypes = "floats",
-       .notes =
-           "com.microsoft's; caches may be int8 or float8e4m3fn: inputs 14 and 15 and outputs 3 and 4 are then scales of each row of a "
-           "head, float32 [pages, rows, heads]; prompt = 1: all sequences but the last one have one token each"});
+  r.add({.name = "PagedAttention",
+         .domain = "com.sardonyx",
+         .lower = own_paged_attention,
+         .dtypes = "floats",
+         .notes =
+             "com.microsoft's; caches may be int8 or float8e4m3fn: inputs 14 and 15 and outputs 3 and 4 are then "
+             "scales of each row of a "
+             "head, float32 [pages, rows, heads]; prompt = 1: all sequences but the last one have one token each"});
 }
 
 }  // namespace sardonyx

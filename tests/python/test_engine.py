@@ -14,7 +14,6 @@ import sardonyx
 import sardonyx.llm.engine
 from sardonyx.llm import EndEvent, Engine, LanguageModel, TokenEvent
 from sardonyx.llm.constraints import Constraints
-from sardonyx.llm.paged_sampling import StepKind
 
 WAIT = 60  # seconds, for what takes milliseconds
 
@@ -471,44 +470,6 @@ def test_refusals(tmp_path):
             Engine(plain, cache_memory=memory)
 
 
-@pytest.mark.parametrize("variant", ["plain", "inside", pytest.param("packed", marks=pytest.mark.slow)])
-def test_prompts_beside_answers_on_a_simulated_card(tmp_path, variant):
-    """A step of answers and a part of a prompt gives the tokens of greedy decoding; both are in one launch of the model."""
-    folder = llm_models.write(
-        tmp_path / "m", llm_models.Decoder(layers=1, head_size=32, positions=128, **VARIANTS[variant])
-    )
-    prompts = [[5, 77, 100], list(range(40)), [9] * 17]
-    with Engine(folder, device="sim:gfx942", page_tokens=16, max_sequences=4, cache_memory=1 << 20) as engine:
-        first = engine.submit(prompts[0], max_new_tokens=12, ignore_eos=True)
-        next(iter(first))
-        others = [engine.submit(p, max_new_tokens=4, ignore_eos=True) for p in prompts[1:]]
-        assert all(r.wait(WAIT) for r in (first, *others))
-        assert any(key[1] == "both" for key in engine._decoder.runs.kept)
-    wanted = one_by_one(folder, prompts, 12)
-    assert first.answer == wanted[0] and [r.answer for r in others] == [w[:4] for w in wanted[1:]]
-
-
-def test_prepared_graphs_on_a_simulated_card(tmp_path):
-    """After prepare(), all kernels are compiled, and no step makes a captured graph or moves a program's memory."""
-    folder = llm_models.write(tmp_path / "m", llm_models.Decoder(layers=1, head_size=32, positions=128))
-    prompts = [[5, 77, 100], list(range(40)), [9] * 17, [3] * 70]
-    with Engine(
-        folder, device="sim:gfx942", page_tokens=16, max_sequences=4, cache_memory=1 << 20, step_tokens=64
-    ) as engine:
-        engine.prepare(StepKind())
-        decoder = engine._decoder
-        programs = list(decoder.programs._programs.values())
-        assert len(programs) == 3 and all(p.compiled.ready == p.compiled.objects for p in programs)
-        sizes, memory = set(decoder.runs.kept), [p.memory_in_use() for p in programs]
-        assert {key[1] for key in sizes} == {"both", True, False}
-        requests = [engine.submit(p, max_new_tokens=12, ignore_eos=True) for p in prompts for _ in range(2)]
-        assert all(r.wait(WAIT) for r in requests)
-        assert set(decoder.runs.kept) == sizes
-        assert [p.memory_in_use() for p in programs] == memory
-    wanted = one_by_one(folder, prompts, 12)
-    assert [r.answer for r in requests] == [w for w in wanted for _ in range(2)]
-
-
 def test_preempted_pages_in_host_memory(tmp_path, fake):
     """A request that gives way computes nothing twice; one that is cancelled meanwhile frees its places."""
     engine = fake(pages=9, swap_memory=8 << 10, share_prefixes=False, delay=0.002)
@@ -528,30 +489,3 @@ def test_preempted_pages_in_host_memory(tmp_path, fake):
     engine.cancel(waits)
     assert waits.wait(WAIT) and urgent.wait(WAIT)
     assert engine.statistics().used_host_pages == 0
-
-
-@pytest.mark.parametrize("device, cache_type", [("host", ""), ("host", "fp8"), ("sim:gfx942", "int8")])
-def test_pages_move_to_host_memory_and_back(tmp_path, device, cache_type):
-    """Tokens are those of a cache that is large enough; keys and values of restored tokens are not computed again."""
-    small = device != "host"
-    folder = llm_models.write(tmp_path / "m", llm_models.Decoder(layers=1, head_size=32, positions=128))
-    prompts, count = ([[5] * 30, list(range(30))], 8) if small else ([[5] * 20, list(range(20)), [9] * 17], 60)
-    options = {
-        "device": device,
-        "page_tokens": 16,
-        "max_sequences": 4,
-        "share_prefixes": False,
-        "cache_type": cache_type,
-    }
-    with Engine(folder, cache_memory=1 << 20, **options) as engine:
-        wanted = [a.tokens for a in engine.generate_batch(prompts, max_new_tokens=count, ignore_eos=True)]
-        page = engine.statistics().cache_bytes // (engine.statistics().pages + 1)
-    # All begin with two pages, and need more than there are as they grow.
-    with Engine(folder, cache_memory=(6 if small else 8) * page, swap_memory=16 * page, **options) as engine:
-        requests = [engine.submit(p, max_new_tokens=count, ignore_eos=True) for p in prompts]
-        assert all(r.wait(WAIT) for r in requests)
-        s = engine.statistics()
-    assert [r.answer for r in requests] == wanted
-    assert s.preemptions > 0 and s.restored_tokens > 0 and s.used_host_pages == 0
-    if not small:
-        assert s.prompt_tokens == sum(map(len, prompts))

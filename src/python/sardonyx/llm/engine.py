@@ -55,6 +55,15 @@ def _check(
         raise InvalidArgumentError(f"cache_type is {cache_type!r}; it must be 'int8', 'fp8' or empty")
 
 
+def _checked_stages(stages: int, devices: int) -> int:
+    """Raises InvalidArgumentError."""
+    if not isinstance(stages, int) or stages < 1 or devices % stages:
+        raise InvalidArgumentError(
+            f"pipeline_parallel_size is {stages!r}; it must divide the number of devices, {devices}"
+        )
+    return stages
+
+
 class Engine(Texts, EngineSteps):
     """A decoder that handles many requests concurrently. All members are thread-safe."""
 
@@ -125,11 +134,7 @@ class Engine(Texts, EngineSteps):
         }
         self._adapters = Adapters(adapters or {})
         self._devices = device_names(devices) if devices is not None else [device]
-        self._transport, self._stages = transport, pipeline_parallel_size
-        if not isinstance(self._stages, int) or self._stages < 1 or len(self._devices) % self._stages:
-            raise InvalidArgumentError(
-                f"pipeline_parallel_size is {self._stages!r}; it must divide the number of devices, {len(self._devices)}"
-            )
+        self._transport, self._stages = transport, _checked_stages(pipeline_parallel_size, len(self._devices))
         compiling["device"] = self._devices[0]
         if len(self._devices) > 1 and (adapters or "draft" in (speculation or {})):
             raise UnsupportedError("adapters and draft models run on one device only")

@@ -26,6 +26,27 @@ __all__ = ["LayerReport", "QuantizeReport", "Quantized", "quantize"]
 Array = np.ndarray[Any, Any]
 
 
+def _check(model: Any, data: Data | None, to: str, method: str, weights: str, output_limit: float | None) -> None:
+    """Raises InvalidArgumentError."""
+    if to not in TARGETS:
+        raise InvalidArgumentError(f"a model can be quantised to {', '.join(TARGETS)}, not {to!r}")
+    if method not in METHODS:
+        raise InvalidArgumentError(f"the calibration method {method!r} is not one of {', '.join(METHODS)}")
+    if weights not in weight_only.METHODS:
+        raise InvalidArgumentError(f"weights are rounded by {', '.join(weight_only.METHODS)}, not {weights!r}")
+    if data is None and not (to in BLOCKED and weights == "rtn"):
+        raise InvalidArgumentError(f"'{to}' needs data: typical inputs of the model")
+    if output_limit is not None:
+        if to not in FORMATS:
+            raise InvalidArgumentError(f"output_limit is for {', '.join(FORMATS)}, not '{to}'; 'mixed' has a budget")
+        if not output_limit > 0:
+            raise InvalidArgumentError(f"output_limit is {output_limit:g}; it must be above 0")
+        if is_language_model(model):
+            raise InvalidArgumentError(
+                "output_limit is not for language models; use 'mixed' with the metric 'perplexity'"
+            )
+
+
 def quantize(
     model: Any,
     data: Data | None = None,
@@ -98,24 +119,7 @@ def quantize(
 
     Data are read one sample at a time, several times. Raises errors.Error; UnsupportedError without the package onnx.
     """
-    if to not in TARGETS:
-        raise InvalidArgumentError(f"a model can be quantised to {', '.join(TARGETS)}, not {to!r}")
-    if method not in METHODS:
-        raise InvalidArgumentError(f"the calibration method {method!r} is not one of {', '.join(METHODS)}")
-    if weights not in weight_only.METHODS:
-        raise InvalidArgumentError(f"weights are rounded by {', '.join(weight_only.METHODS)}, not {weights!r}")
-    blocked = to in BLOCKED
-    if data is None and not (blocked and weights == "rtn"):
-        raise InvalidArgumentError(f"'{to}' needs data: typical inputs of the model")
-    if output_limit is not None:
-        if to not in FORMATS:
-            raise InvalidArgumentError(f"output_limit is for {', '.join(FORMATS)}, not '{to}'; 'mixed' has a budget")
-        if not output_limit > 0:
-            raise InvalidArgumentError(f"output_limit is {output_limit:g}; it must be above 0")
-        if is_language_model(model):
-            raise InvalidArgumentError(
-                "output_limit is not for language models; use 'mixed' with the metric 'perplexity'"
-            )
+    _check(model, data, to, method, weights, output_limit)
     settings = Settings(
         to, method, percentile, per_channel, symmetric, smooth, correct_bias, limit, tuple(exclude), block, weights,
         budget, metric or "", tuple(types), target, confidence, residuals, output_limit,
