@@ -1,0 +1,40 @@
+// Internal to code generation of attention: the struct P that kernels/attention.h requires, and the parameters that all
+// kernels of a problem have.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "codegen/attention_problem.h"
+
+namespace sardonyx::codegen {
+
+/// The text that all forms of a kernel have in common. attention_codegen.cpp adds the forms.
+class AttentionSource : protected AttentionProblem {
+ protected:
+  using Operand = AttentionOperand;
+  using AttentionProblem::AttentionProblem;
+
+  /// Fills in everything below.
+  void write();
+
+  Operand q_, k_, v_;
+  std::int64_t group_ = 1;        ///< heads that share keys
+  std::string one_query_text_;    ///< functions of attention_step_mma's struct; empty: it does not support the problem
+  std::string head_, sizes_;      ///< parameters before and after `partial`
+  std::string members_, values_;  ///< of P: declarations and initialisers
+  std::string after_wait_;        ///< statements that wait for the previous launch's results
+  std::string problem_;           ///< P and its value p
+
+ private:
+  void write_problem();
+  Operand operand(const std::string& name, const Expr& load, const Expr& row, const Expr& element);
+  Operand scaled(const std::string& name, const Expr& numbers, const Expr& scale, const Expr& element) const;
+  std::int64_t group_of(const Operand& k, const Operand& v) const;
+  std::string one_query_functions(const Operand& k, const Operand& v, std::int64_t group);
+  void query_functions(const Operand& q);
+  void row_functions(const Operand& o);
+  void element_function(const Operand& o, const std::string& row);
+};
+
+}  // namespace sardonyx::codegen
