@@ -156,9 +156,7 @@ void CodeCache::warn(const std::string& reason) {
   if (stats_.warning.empty()) stats_.warning = reason;
 }
 
-bool CodeCache::contains(const CacheKey& key) const {
-  return enabled_ && ::access(path_of(key).c_str(), R_OK) == 0;
-}
+bool CodeCache::contains(const CacheKey& key) const { return enabled_ && ::access(path_of(key).c_str(), R_OK) == 0; }
 
 std::optional<std::string> CodeCache::get(const CacheKey& key) {
   std::optional<std::string> blob;

@@ -11,7 +11,7 @@ struct ReadOf {
   using Type = NothingRead;
 };
 template <class P>
-requires requires { typename P::Read; }
+  requires requires { typename P::Read; }
 struct ReadOf<P> {
   using Type = typename P::Read;
 };
@@ -73,7 +73,7 @@ SDX_FN void store_parts(const P& p, AccTile& acc, shared_f32* stage, u32 z, u32 
       constexpr bool kReads = !__is_same(Read, NothingRead);
       Read reads[kReads ? kRounds : 1][kWidth];
       if constexpr (kReads) {
-        // Results outside of the output are clamped for reading and not stored.
+      // Results outside of the output are clamped for reading and not stored.
 #pragma clang loop unroll(full)
         for (int q = 0; q < kRounds; ++q) {
           u32 r, c;

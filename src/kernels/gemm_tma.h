@@ -140,7 +140,8 @@ struct CopiesOfA {
 /// innermost); neighbouring taps are kTapY and kTapX pixels apart. window(row, image, y, x) gives where the window of
 /// an output row begins.
 template <class P>
-requires(P::kChannels > 0) struct CopiesOfA<P> {
+  requires(P::kChannels > 0)
+struct CopiesOfA<P> {
   static constexpr u32 kEach = P::kChannels % kDepth<P> == 0 ? kDepth<P> : kDepth<P> / 2;
   static constexpr bool kHalf = P::kChannels / (kDepth<P> / 2) * P::kTapsX * P::kTapsY % 2 == 1;
   static_assert(P::kChannels % kEach == 0);

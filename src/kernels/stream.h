@@ -140,7 +140,7 @@ SDX_FN void put_row(const P& p, Row& made_of) {
     f32 sum = 0;
 #pragma clang loop unroll(full)
     for (u32 j = 0; j < kEach; ++j) {
-      const f32 part = p.row_part(0, 0, in(j)*8, made_of.each[j]);
+      const f32 part = p.row_part(0, 0, in(j) * 8, made_of.each[j]);
       if (at(j) < kVectors) sum += part;
     }
     for (u32 h = 1; h < kWave; h *= 2) sum += from_lane_xor(sum, h);
@@ -152,7 +152,7 @@ SDX_FN void put_row(const P& p, Row& made_of) {
 #pragma clang loop unroll(full)
     for (u32 j = 0; j < kEach; ++j) {
       T e[8];
-      p.row_elements(0, 0, in(j)*8, sum, made_of.each[j], e);
+      p.row_elements(0, 0, in(j) * 8, sum, made_of.each[j], e);
       __builtin_memcpy(&held[j], e, 16);
     }
   } else {
@@ -160,10 +160,10 @@ SDX_FN void put_row(const P& p, Row& made_of) {
     for (u32 j = 0; j < kEach; ++j) {
       if constexpr (P::kAccessA == Access::kVector) {
         bool inside = true;
-        held[j] = load16(p.a(0, 0, in(j)*8, inside));
+        held[j] = load16(p.a(0, 0, in(j) * 8, inside));
       } else {
         T e[8];
-        p.a_elements(0, 0, in(j)*8, e);
+        p.a_elements(0, 0, in(j) * 8, e);
         __builtin_memcpy(&held[j], e, 16);
       }
     }

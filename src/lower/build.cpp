@@ -189,8 +189,8 @@ struct Compilation {
   std::string object(std::size_t k) const { return renamed(k, compile(jobs[k], cache.get())); }
 };
 
-std::shared_ptr<Compilation> compilation_of(const Program& program, const Lowering& device,
-                                            const BuildOptions& options, Grouping grouping) {
+std::shared_ptr<Compilation> compilation_of(const Program& program, const Lowering& device, const BuildOptions& options,
+                                            Grouping grouping) {
   auto c = std::make_shared<Compilation>();
   c->cache = options.cache;
   for (const EmbeddedFile& f : kKernelSources) c->headers.push_back({f.name, std::string(f.text())});

@@ -149,8 +149,7 @@ void qgemm(OpContext& c) {
   }
   const Expr sy = only_element(c, c.in(7)), zy = optional_element(c, 8);
   const DType to = c.has(8) ? c.in(8)->dtype : c.in(0)->dtype;
-  c.out(0, requantize(
-               g, acc, [&](const Exprs& i) { return el::div(multiplier(i), sy); }, zy, to));
+  c.out(0, requantize(g, acc, [&](const Exprs& i) { return el::div(multiplier(i), sy); }, zy, to));
 }
 
 Value* scaled_gemm(OpContext& c, Value* acc, Value* sa, Value* sb, Value* bias, DType out) {

@@ -86,8 +86,8 @@ void noteTime(Runtime& rt, const LaunchRequest& r, std::shared_ptr<timing::Estim
   if (rt.timed.size() < kMostTimed) rt.timed.push_back(std::move(l));
 }
 
-/// What launches have in common that differ in addresses alone: words of the arguments that point into device memory are
-/// left out. A structure passed by value is masked in the same way, as its pointers are aligned to 8 bytes too.
+/// What launches have in common that differ in addresses alone: words of the arguments that point into device memory
+/// are left out. A structure passed by value is masked in the same way, as its pointers are aligned to 8 bytes too.
 std::string repeatKey(const LaunchRequest& r) {
   std::string key(static_cast<const char*>(r.arguments), r.argumentBytes);
   for (std::size_t at = 0; at + 8 <= key.size(); at += 8) {

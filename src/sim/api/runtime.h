@@ -142,7 +142,7 @@ class Runtime {
   std::atomic<long long> held{0}, waiting{0};  ///< streams that are held; operations that wait
   std::mutex mutex;
   std::map<std::string, KernelCounts> summary;
-  std::vector<timing::TimedLaunch> timed;  ///< with their instructions: the first launch of each kernel and grid
+  std::vector<timing::TimedLaunch> timed;    ///< with their instructions: the first launch of each kernel and grid
   std::map<std::string, Repeated> repeated;  ///< by what launches that differ in addresses alone have in common
   double microseconds = 0;                   ///< that the clock counted for all launches
   std::string lastFailure;

@@ -50,8 +50,8 @@ struct WaveChecks {
   std::uint64_t lastBarrier = 0, lastAtomic = 0;
   // The same on the launch's clock, for global memory (exec/memory_checks.h).
   std::uint32_t globalBarrier = 0, globalSync = 0, syncNumber = 0;
-  bool synced = false;                    ///< this instruction synchronises through global memory
-  std::vector<std::uint64_t> acquiring;   ///< dwords that this instruction loads at device scope
+  bool synced = false;                   ///< this instruction synchronises through global memory
+  std::vector<std::uint64_t> acquiring;  ///< dwords that this instruction loads at device scope
   std::vector<Suspect> suspects;
 };
 

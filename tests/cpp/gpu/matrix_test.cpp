@@ -51,28 +51,13 @@ std::uint32_t small(int v, std::uint32_t sign, std::initializer_list<std::uint32
 
 const Type kTypes[] = {
     {"f32", 4, f32_bits},
-    {"f16", 2,
-     [](int v) {
-       return small(v, 0x8000, {0, 0x3c00, 0x4000, 0x4200});
-     }},
+    {"f16", 2, [](int v) { return small(v, 0x8000, {0, 0x3c00, 0x4000, 0x4200}); }},
     {"bf16", 2, [](int v) { return f32_bits(v) >> 16; }},
     {"i8", 1, [](int v) { return static_cast<std::uint32_t>(v) & 0xff; }},
-    {"f8e4m3fn", 1,
-     [](int v) {
-       return small(v, 0x80, {0, 0x38, 0x40, 0x44});
-     }},
-    {"f8e5m2", 1,
-     [](int v) {
-       return small(v, 0x80, {0, 0x3c, 0x40, 0x42});
-     }},
-    {"f8e4m3fnuz", 1,
-     [](int v) {
-       return small(v, 0x80, {0, 0x40, 0x48, 0x4c});
-     }},
-    {"f8e5m2fnuz", 1,
-     [](int v) {
-       return small(v, 0x80, {0, 0x40, 0x44, 0x46});
-     }},
+    {"f8e4m3fn", 1, [](int v) { return small(v, 0x80, {0, 0x38, 0x40, 0x44}); }},
+    {"f8e5m2", 1, [](int v) { return small(v, 0x80, {0, 0x3c, 0x40, 0x42}); }},
+    {"f8e4m3fnuz", 1, [](int v) { return small(v, 0x80, {0, 0x40, 0x48, 0x4c}); }},
+    {"f8e5m2fnuz", 1, [](int v) { return small(v, 0x80, {0, 0x40, 0x44, 0x46}); }},
 };
 
 TEST(Matrix, ProductsOfTilesAreExact) {
