@@ -343,7 +343,9 @@ def main() -> None:
     )
     c.add_argument("--seconds", type=float, default=120, help="for one kernel")
     c.add_argument("--triton", type=Path, help="folder with kernels of amd_triton.py")
-    c.add_argument("--first", type=int, default=3, help="of its kernels, which are ranked with a quarter of K, so many are timed")
+    c.add_argument(
+        "--first", type=int, default=3, help="of its kernels, which are ranked with a quarter of K, so many are timed"
+    )
     c.add_argument("--again", action="store_true")
     c.set_defaults(run=measure)
     c = commands.add_parser("report")

@@ -14,12 +14,12 @@ from ..llm.weights import Blocked
 from ..model import TensorInfo
 from . import convolution, kv_cache, microscaling, weight_only
 from .calibration import Channels, Collector, Gram, Rows, collect, float_values, histograms
+from .layers import Layer, find_layers
 from .measures import Measure
 from .microscaling import FORMS as MX
 from .microscaling import MxWeight
 from .onnx_model import OnnxModel
 from .output_limit import by_output_error, most_within
-from .layers import Layer, find_layers
 from .qdq import FORMATS, Format, QdqWriter, rounded, weight_scale
 from .ranges import Histogram, Range
 from .residuals import find_readings, rounding_error, within_limit
@@ -383,9 +383,7 @@ class Job:
             p.node = nodes[p.node.output[0]]
         return {}
 
-    def round_blocks(
-        self, layers: Sequence[Layer], kind: str
-    ) -> Iterable[tuple[Layer, Blocked | MxWeight, float]]:
+    def round_blocks(self, layers: Sequence[Layer], kind: str) -> Iterable[tuple[Layer, Blocked | MxWeight, float]]:
         """The weights in blocks, and the error of each layer's results."""
         s, done = self.settings, 0
         # The second moments of a convolution's windows are its own.

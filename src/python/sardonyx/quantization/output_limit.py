@@ -9,8 +9,8 @@ import numpy as np
 
 from ..model import TensorInfo
 from .budget import Found, Relative
-from .onnx_model import OnnxModel
 from .layers import Layer
+from .onnx_model import OnnxModel
 from .switches import Switches, Writer
 
 Array = np.ndarray[Any, Any]
