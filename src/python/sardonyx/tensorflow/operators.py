@@ -122,7 +122,7 @@ def fake_quantization(m: Maker) -> str:
     """Rounds to the nearest of 2^bits levels, halves up, with the range moved so that 0 is a level. Ranges of a tensor or of
     its last dim. tf2onnx rounds halves to even, and takes 8 bits alone."""
     if m.node.type == "FakeQuantWithMinMaxArgs":
-        low, high = (np.float32(m.node.get_attr_value(k)) for k in ("min", "max"))
+        low, high = (np.asarray(m.node.get_attr_value(k), np.float32) for k in ("min", "max"))
     else:
         low, high = m.number(1).astype(np.float32), m.number(2).astype(np.float32)
     first = 1 if m.node.get_attr_value("narrow_range", 0) else 0
@@ -144,9 +144,10 @@ def crop_and_resize(m: Maker) -> str:
     nearest = method in (b"nearest", "nearest")
     outside = float(m.node.get_attr_value("extrapolation_value", 0.0))
     shape = m.op("Shape", images, dtype=INT64)
-    part = lambda x, begin, end, axis, dtype: m.op(
-        "Slice", x, *(m.constant([k], np.int64) for k in (begin, end, axis)), dtype=dtype
-    )
+
+    def part(x: str, begin: int, end: int, axis: int, dtype: int) -> str:
+        return m.op("Slice", x, *(m.constant([k], np.int64) for k in (begin, end, axis)), dtype=dtype)
+
     height, width = (part(shape, k, k + 1, 0, INT64) for k in (1, 2))
     low, high, between, beyond = [], [], [], []
     for axis, size in enumerate((height, width)):
@@ -179,7 +180,9 @@ def crop_and_resize(m: Maker) -> str:
         places = m.op("Add", m.op("Mul", line, width, dtype=INT64), x, dtype=INT64)
         return m.op("Gather", rows, m.op("Squeeze", places, m.constant([3], np.int64), dtype=INT64), axis=0)
 
-    mixed = lambda a, b, share: m.op("Add", a, m.op("Mul", m.op("Sub", b, a), share))
+    def mixed(a: str, b: str, weight: str) -> str:
+        return m.op("Add", a, m.op("Mul", m.op("Sub", b, a), weight))
+
     top = mixed(pixels(low[0], low[1]), pixels(low[0], high[1]), between[1])
     bottom = mixed(pixels(high[0], low[1]), pixels(high[0], high[1]), between[1])
     return m.op("Where", m.op("Or", *beyond, dtype=BOOL), m.constant(outside), mixed(top, bottom, between[0]))

@@ -76,7 +76,8 @@ def makes_new(node: torch.fx.Node, operand: torch.fx.Node) -> bool:
     if node.kwargs.get("inplace") is True:
         node.kwargs = dict(node.kwargs) | {"inplace": False}
         return True
-    name, target = name_of(node), None
+    name = name_of(node)
+    target: Any = None
     if node.op == "call_function" and getattr(operator, name, None) is node.target:
         target = IN_PLACE.get(name)
     elif node.op == "call_method" and name in METHODS:
