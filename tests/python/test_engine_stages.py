@@ -1,7 +1,6 @@
 """Pipeline parallelism in sardonyx.llm.Engine: a decoder's layers on several devices give the tokens of one device."""
 
 import os
-import signal
 
 import fake_decoder
 import llm_models
@@ -9,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 import sardonyx.llm.engine
+from engine_kills import tokens_with_kills
 from sardonyx.errors import InvalidArgumentError, UnsupportedError
 from sardonyx.llm import Engine, LanguageModel
 from sardonyx.llm.genai_folder import read_folder
@@ -108,16 +108,7 @@ def test_simulated_cards(tmp_path, chip):
 def test_processes_that_end_lose_no_request(folder, two):
     """Each stage once, while requests run: they are computed again, and no token comes twice or is missing."""
     wanted = one_by_one(folder, 60)
-    requests = [two.submit(p, max_new_tokens=60, ignore_eos=True) for p in PROMPTS]
-    events = [iter(r) for r in requests]
-    tokens = [[next(e).token for _ in range(5)] for e in events]
-    for rank in (1, 0):
-        os.kill(two._decoder._ranks.alive[rank].process.pid, signal.SIGKILL)
-        for e, t in zip(events, tokens):
-            t += [next(e).token for _ in range(5)]
-    for e, t in zip(events, tokens):
-        t += [event.token for event in e if hasattr(event, "token")]
-    assert tokens == wanted and [r.answer for r in requests] == wanted
+    assert tokens_with_kills(two, PROMPTS, 60) == wanted
     assert two.statistics().preemptions > 0 and two.statistics().used_pages == 0
 
 
