@@ -1,8 +1,10 @@
 """Executed wave-instructions and bytes of global memory of small blocks and models on simulated AMD chips (docs/amd-kernels.md).
 
-    python benchmarks/amd_blocks.py [--chips gfx90a gfx1100] [--models DIR]     # a table in Markdown
+    python benchmarks/amd_blocks.py [--chips gfx90a gfx1100] [--models DIR] [--only NAME]     # a table in Markdown
 
-DIR: dtln_1.onnx and SqueezeNet_fp16.onnx, where there are any. Bytes are those that lanes ask for, from whatever cache.
+DIR: dtln_1.onnx and SqueezeNet_fp16.onnx, and resnet50.onnx and bert_base.onnx with weights (amd_models.py leaves them in
+build/amd-models/filled), where there are any; the latter two are compiled in float16. Bytes are those that lanes ask for, from
+whatever cache.
 """
 
 from __future__ import annotations
@@ -39,8 +41,14 @@ BLOCKS: dict[str, tuple[list[Any], list[int], dict[str, list[int]]]] = {
         [1, 32, 112, 112],
         {"f": [32, 1, 3, 3], "c": [32]},
     ),
+    "GEMM 384 x 768 x 3072": ([("MatMul", "x k", "y", {})], [384, 3072], {"k": [3072, 768]}),
     "GEMV 1 x 2048 x 2048": ([("MatMul", "x k", "y", {})], [1, 2048], {"k": [2048, 2048]}),
 }
+
+
+#: Files of models, and the precision that they are compiled in ("fp32": their own).
+STORED = {"dtln_1": "fp32", "SqueezeNet_fp16": "fp32", "resnet50": "fp16", "bert_base": "fp16"}
+SIZES = {"bert_base": {"batch": 1, "sequence": 64}}
 
 
 def block(name: str) -> tuple[bytes, dict[str, Any]]:
@@ -63,8 +71,8 @@ def block(name: str) -> tuple[bytes, dict[str, Any]]:
     return model.SerializeToString(), {"x": rng.standard_normal(shape).astype(np.float16)}
 
 
-def stored(path: Path) -> tuple[bytes, dict[str, Any]]:
-    """A model in a file, and random inputs."""
+def stored(path: Path, dims: dict[str, int]) -> tuple[bytes, dict[str, Any]]:
+    """A model in a file, and random inputs; sizes that `dims` does not name are 1."""
     import numpy as np
     import onnx
 
@@ -74,18 +82,19 @@ def stored(path: Path) -> tuple[bytes, dict[str, Any]]:
         if i.name not in weights:
             t = i.type.tensor_type
             dtype = onnx.helper.tensor_dtype_to_np_dtype(t.elem_type)
-            feed[i.name] = rng.standard_normal([d.dim_value or 1 for d in t.shape.dim]).astype(dtype)
+            shape = [d.dim_value or dims.get(d.dim_param, 1) for d in t.shape.dim]
+            feed[i.name] = np.abs(rng.standard_normal(shape)).astype(dtype)  # ids of tokens are not negative
     return path.read_bytes(), feed
 
 
-def counted(model: bytes, feed: dict[str, Any], chip: str) -> tuple[int, int]:
+def counted(model: bytes, feed: dict[str, Any], precision: str, chip: str) -> tuple[int, int]:
     """Wave-instructions and bytes of global memory of one run."""
     sys.path.insert(0, str(BUILD / "python"))
     import sardonyx
 
     simulator = ctypes.CDLL(str(BUILD / "lib/libamdhip64-sim.so"))
     simulator.sardonyxSimSummary.restype = ctypes.c_char_p
-    session = sardonyx.compile(model, device=f"sim:{chip}")
+    session = sardonyx.compile(model, device=f"sim:{chip}", precision=precision)
     session.run(feed)  # weights are rearranged before the first run
     simulator.sardonyxSimConfigure(b'{"summary": true}')
     simulator.sardonyxSimResetSummary()
@@ -100,14 +109,15 @@ def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--chips", nargs="+", choices=CHIPS, default=CHIPS)
     p.add_argument("--models", type=Path)
+    p.add_argument("--only", default="", help="rows whose name contains this")
     o = p.parse_args()
-    cases = {name: block(name) for name in BLOCKS}
-    for name in ("dtln_1", "SqueezeNet_fp16"):
-        if o.models and (path := o.models / f"{name}.onnx").exists():
-            cases[name] = stored(path)
+    cases = {name: (*block(name), "fp32") for name in BLOCKS if o.only in name}
+    for name, precision in STORED.items():
+        if o.models and o.only in name and (path := o.models / f"{name}.onnx").exists():
+            cases[name] = (*stored(path, SIZES.get(name, {})), precision)
     print("| thousands of instructions / MB | " + " | ".join(o.chips) + " |\n|---|" + "---|" * len(o.chips))
-    for name, (model, feed) in cases.items():
-        cells = [counted(model, feed, chip) for chip in o.chips]
+    for name, case in cases.items():
+        cells = [counted(*case, chip) for chip in o.chips]
         print(f"| {name} | " + " | ".join(f"{n / 1e3:.0f} / {b / 1e6:.1f}" for n, b in cells) + " |", flush=True)
 
 

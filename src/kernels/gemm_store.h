@@ -29,6 +29,8 @@ SDX_FN u32 multiple(u32 x) {
     asm("" : "+r"(part));
     x = part * Width;
   }
+#elif defined(__AMDGCN__)
+  if constexpr (Width > 1) x = x / Width * Width;
 #endif
   return x;
 }
@@ -79,7 +81,8 @@ SDX_FN void store_parts(const P& p, AccTile& acc, shared_f32* stage, u32 z, u32 
           u32 r, c;
           place_of(q, r, c);
           const u32 out_row = row + i * 16 + r, out_col = col + h * 16 + c;
-          const u32 in_row = out_row < p.m ? out_row : p.m - 1, in_col = multiple<kWidth>(out_col < p.n ? out_col : 0);
+          const u32 in_row = Whole || out_row < p.m ? out_row : p.m - 1,
+                    in_col = multiple<kWidth>(Whole || out_col < p.n ? out_col : 0);
 #pragma clang loop unroll(full)
           for (int e = 0; e < kWidth; ++e) p.read(z, in_row, in_col + e, reads[q][e]);
         }
@@ -173,7 +176,7 @@ struct TransposedAcc {
 
   static SDX_FN u32 column(u32 col, int run) { return col + (run * 4 + thread_id() % kWave / 16) * Run; }
   static SDX_FN void read_run(const P& p, u32 z, u32 row, u32 col, Read (&to)[Run]) {
-    const u32 in_col = col < p.n ? col : 0;  // what is not stored may be anything
+    const u32 in_col = multiple<P::kFullColumns ? Run : 1>(col < p.n ? col : 0);  // what is not stored may be anything
 #pragma clang loop unroll(full)
     for (int e = 0; e < Run; ++e) p.read(z, row, in_col + e, to[e]);
   }
