@@ -1,7 +1,7 @@
 """Whole models on AMD's chips, estimated by the simulated GPU's clock (docs/amd-clock.md), beside AMD's published times.
 
-    python benchmarks/amd_models.py measure --out rows.json [--chips gfx1100] [--only resnet50]
-    python benchmarks/amd_models.py report rows.json > docs/amd-models.md
+    python benchmarks/amd_models.py measure --out docs/amd-models.json [--chips gfx1100] [--only resnet50]
+    python benchmarks/amd_models.py report docs/amd-models.json > docs/amd-models.md
 
 Models are compiled once for all sizes, in float16, with random weights (SARDONYX_MODELS, see README.md). A time is the sum of the
 launches of one run and of the time between launches. The step of a language model is that of language_model.py: Llama-3.2-1B's shape
@@ -161,10 +161,11 @@ These times are estimates by the simulated GPU's clock from the machine code tha
 measurements of single kernels there are within {error:.0f} % of the clock's estimate, so each time is given with that range. What a whole model adds is not covered by them: the time between launches is 4 to 5 us
 each (the launches of a captured graph may take less, a busy host more), and clocks are the cards' highest.
 
-float16, random weights, one program for all sizes. *Limited by*: what most of the kernels' time is limited by, and that share of it.
+float16, random weights, one program for all sizes. *Limited by*: what most of the kernels' time is limited by, and that share of it. Of launches that differ in addresses alone, as those of equal layers do, the first two are simulated, and others take the estimate of the second.
+The step of Llama-1B is that of Llama-3.2-1B's shape at 512 tokens of context. The data are in [amd-models.json](amd-models.json).
 
-    SARDONYX_MODELS=FOLDER python benchmarks/amd_models.py measure --out rows.json
-    python benchmarks/amd_models.py report rows.json
+    SARDONYX_MODELS=FOLDER python benchmarks/amd_models.py measure --out docs/amd-models.json
+    python benchmarks/amd_models.py report docs/amd-models.json > docs/amd-models.md
 """
 PUBLISHED_TEXT = """
 AMD's published times are those of ONNX Runtime with MIGraphX on the same card, without their precision. A ratio of up to 0.25 is below one third at the upper end of the range too."""
@@ -185,9 +186,8 @@ def report(o: argparse.Namespace) -> None:
         extra = " published, ms | ratio |" if published else ""
         print(f"\n| model | batch | ms (range) | launches | in kernels, ms | limited by |{extra}")
         print("|---|---|---|---|---|---|" + ("---|---|" if published else ""))
-        for key, r in rows.items():
-            if r["chip"] != chip:
-                continue
+        keys = [key_of(chip, model, dims) for model, sizes in SIZES.items() for dims in sizes]
+        for key, r in [(key, rows[key]) for key in keys if key in rows]:
             if "ms" not in r:
                 print(
                     f"| {r['model']} | {size_text(r['dims'])} | failed: {r['failed']} | | | |"

@@ -96,7 +96,8 @@ std::string repeatKey(const LaunchRequest& r) {
     if (DeviceMemory::instance().find(word)) std::memset(&key[at], 0, 8);
   }
   const auto add = [&](const void* p, std::size_t n) { key.append(static_cast<const char*>(p), n); };
-  add(&r.kernel, sizeof r.kernel);
+  const auto kernel = reinterpret_cast<std::uintptr_t>(r.kernel);
+  add(&kernel, sizeof kernel);
   add(&r.device, sizeof r.device);
   add(r.grid, sizeof r.grid);
   add(r.block, sizeof r.block);
