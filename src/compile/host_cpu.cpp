@@ -7,7 +7,10 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
+#include <algorithm>
 #include <cstdint>
+
+#include "host/simd.h"
 #elif defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -99,6 +102,9 @@ std::string detect_host_cpu() {
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     saved = (low & 0xe6) == 0xe6 ? kAvx512 : (low & 0x6) == 0x6 ? kAvx : kNone;
   }
+  // Generated code has the limit of the library's own kernels, so that a machine with less can be tried.
+  const host::VectorLevel level = host::vector_level();
+  if (level != host::VectorLevel::kAvx512) saved = std::min(saved, level == host::VectorLevel::kAvx2 ? kAvx : kNone);
   std::string features;
   const auto has = [&](const Feature& f) { return (leaves[f.leaf][f.reg] >> f.bit & 1) != 0 && saved >= f.state; };
   const auto has_all = [&](std::initializer_list<std::string_view> names) {

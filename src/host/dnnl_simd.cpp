@@ -26,10 +26,16 @@ bool may_use_tiles() {
 
 }  // namespace
 
+VectorLevel vector_level() {
+  if (has(dnnl::cpu_isa::avx512_core)) return VectorLevel::kAvx512;
+  return has_avx2() ? VectorLevel::kAvx2 : VectorLevel::kBaseline;
+}
+
 const SimdKernels& simd() {
   static const SimdKernels& chosen = [&]() -> const SimdKernels& {
-    if (has(dnnl::cpu_isa::avx512_core)) return kSimdAvx512;
-    return has_avx2() ? kSimdAvx2 : kSimdBaseline;
+    const VectorLevel level = vector_level();
+    if (level == VectorLevel::kAvx512) return kSimdAvx512;
+    return level == VectorLevel::kAvx2 ? kSimdAvx2 : kSimdBaseline;
   }();
   return chosen;
 }

@@ -149,6 +149,11 @@ extern const SimdKernels kSimdBaseline;
 extern const SimdKernels kSimdAvx2;    ///< with FMA and F16C
 extern const SimdKernels kSimdAvx512;  ///< F, BW, DQ and VL
 
+enum class VectorLevel { kBaseline, kAvx2, kAvx512 };
+
+/// The widest vectors that this CPU has and oneDNN's limit (ONEDNN_MAX_CPU_ISA) allows; kBaseline where it is not x86.
+VectorLevel vector_level();
+
 /// The best kernels for this CPU, with the same limit as oneDNN's (ONEDNN_MAX_CPU_ISA).
 const SimdKernels& simd();
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import sardonyx
-from contrib_models import RNG, check, f, model_of, pack, quant, rand
+from contrib_models import RNG, check, f, model_of, pack, quant, rand, run_ours
 
 # ---- activations and normalisation
 
@@ -31,6 +31,13 @@ from contrib_models import RNG, check, f, model_of, pack, quant, rand
 )
 def test_element_and_norm(op, inputs, attrs):
     check(op, inputs, attrs)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_range_has_a_delta_of_1(dtype):
+    for inputs, want in (((2, 7), np.arange(2, 7)), ((2, 9, 3), np.arange(2, 9, 3)), ((5, 2), np.arange(0))):
+        (got,) = run_ours("Range", [np.array(x, dtype) for x in inputs])
+        assert got.dtype == dtype and np.array_equal(got, want)
 
 
 def test_skip_layer_norm_gives_the_sum():
