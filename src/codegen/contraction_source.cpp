@@ -261,6 +261,7 @@ class Writer {
     const bool batched = !is_const(c_.z) && !is_const(c_.batches(), 1);
     if (batched && !windows && o.a.batch == 0) e_.line("enum : bool { kSharedA = true };");
     if (batched && o.b.batch == 0) e_.line("enum : bool { kSharedB = true };");
+    if (loaded_ && loaded_(b_.in_memory())) e_.line("enum : bool { kLoadedB = true };");
     if (o.a.inner > 0) e_.line(fmt::format("enum : u32 {{ kInnerA = {} }};", o.a.inner));
     p.tma = true;
     p.whole_stages = !windows || windows->channels % stage == 0 || p.depth % stage == 0;

@@ -63,6 +63,8 @@ struct Problem {
   /// For TMA (gemm_tma.h). kShared: all batches have the same operand. kInnerA, for kAcross: the rows are so many
   /// contiguous ones (a multiple of 64), then the next outer dim; 0: all rows are contiguous.
   static constexpr bool kSharedA = false, kSharedB = false;
+  /// B is in memory before any launch of the run.
+  static constexpr bool kLoadedB = false;
   static constexpr u32 kInnerA = 0;
   u32 batches, m, n, k;
 };

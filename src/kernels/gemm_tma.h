@@ -207,7 +207,48 @@ struct TmaWork {
   }
 };
 
-/// The work of the thread that issues the copies of both operands.
+/// Whether stage t is the last one and has half as many elements of K.
+template <class Tile, class P>
+SDX_FN bool is_half(u32 t, u32 count) {
+  return CopiesOfA<P>::kHalf && t + 1 == count;
+}
+/// Issues the copies of B's tile to a stage.
+template <class Tile, class P>
+SDX_FN void copy_columns(u32 to, u64 map, u32 barrier, u32 k, u32 col, u32 z, bool half) {
+  constexpr u32 kEach = CopiesOfA<P>::kEach, kSize = sizeof(typename P::T);
+  to += Tile::kM * 128;
+  if constexpr (P::kAccessB == Access::kAcross) {
+    copy_across<Tile::kN, 0>(to, map, barrier, col, k, z);
+  } else {
+#pragma clang loop unroll(full)
+    for (u32 e = 0; e < kDepth<P>; e += kEach) {
+      if (half && e > 0) break;
+      copy_part(to + Tile::kN * e * kSize, map, barrier, k + e, col, z);
+    }
+  }
+}
+/// How many stages copy_weights() fills.
+template <class Tile, class P>
+SDX_FN u32 early_stages(u32 count) {
+  if constexpr (!P::kLoadedB) return 0;
+  return count < u32(Tile::kStages) ? count : u32(Tile::kStages);
+}
+/// Issues the first copies of B for the first tile, before the previous launch has ended: it holds constants.
+template <class Tile, bool Half, class P>
+SDX_FN void copy_weights(const P& p, const TmaWork<Tile, Half>& work, u64 map_b) {
+  u32 z, row, col;
+  work.place_of(p, work.first, z, row, col);
+  const u32 stages = early_stages<Tile, P>(work.count);
+  for (u32 t = 0; t < stages; ++t) {
+    const bool half = is_half<Tile, P>(t, work.count);
+    const u32 barrier = work.full + 8 * t;
+    expect_bytes(barrier, half ? Tile::kStageBytes / 2 : Tile::kStageBytes);
+    copy_columns<Tile, P>(work.lds + t * Tile::kStageBytes, map_b, barrier, (work.from + t) * kDepth<P>, col,
+                          P::kSharedB ? 0 : z, half);
+  }
+}
+
+/// The work of the thread that issues the copies of both operands, after copy_weights().
 template <class Tile, bool Half, class P>
 SDX_FN void copy_tiles(const P& p, const TmaWork<Tile, Half>& work, u64 map_a, u64 map_b) {
   using Copies = CopiesOfA<P>;
@@ -216,25 +257,31 @@ SDX_FN void copy_tiles(const P& p, const TmaWork<Tile, Half>& work, u64 map_a, u
   constexpr bool kAcrossA = P::kAccessA == Access::kAcross, kAcrossB = P::kAccessB == Access::kAcross;
   static_assert((kEach == kDepth<P> && kSize == 2) || !(kAcrossA || kAcrossB));
   Ring<kStages> at;
+  u32 early = early_stages<Tile, P>(work.count);
   for (u32 id = work.first; id < work.tiles; id += work.stride) {
     u32 z, row, col;
     work.place_of(p, id, z, row, col);
-    const u32 z_b = P::kSharedB ? 0 : z;
     Copies a(p, row, z, work.from * kDepth<P>);
     for (u32 t = 0; t < work.count; ++t) {
-      // Before the first use of a stage, its previous phase counts as completed.
-      wait_phase(work.empty + 8 * at.stage, (at.round & 1) ^ 1);
       const u32 barrier = work.full + 8 * at.stage, to = work.lds + at.stage * kStageBytes,
                 k = (work.from + t) * kDepth<P>;
-      const bool half = Copies::kHalf && t + 1 == work.count;
-      expect_bytes(barrier, half ? kStageBytes / 2 : kStageBytes);
-      if constexpr (kAcrossA) copy_across<Tile::kM, P::kInnerA>(to, map_a, barrier, row, k, P::kSharedA ? 0 : z);
-      if constexpr (kAcrossB) copy_across<Tile::kN, 0>(to + Tile::kM * 128, map_b, barrier, col, k, z_b);
+      const bool half = is_half<Tile, P>(t, work.count);
+      if (early > 0) {
+        --early;
+      } else {
+        // Before the first use of a stage, its previous phase counts as completed.
+        wait_phase(work.empty + 8 * at.stage, (at.round & 1) ^ 1);
+        expect_bytes(barrier, half ? kStageBytes / 2 : kStageBytes);
+        copy_columns<Tile, P>(to, map_b, barrier, k, col, P::kSharedB ? 0 : z, half);
+      }
+      if constexpr (kAcrossA) {
+        copy_across<Tile::kM, P::kInnerA>(to, map_a, barrier, row, k, P::kSharedA ? 0 : z);
+      } else {
 #pragma clang loop unroll(full)
-      for (u32 e = 0; e < kDepth<P>; e += kEach) {
-        if (half && e > 0) break;
-        if constexpr (!kAcrossA) a.next(to + Tile::kM * e * kSize, map_a, barrier);
-        if constexpr (!kAcrossB) copy_part(to + Tile::kM * 128 + Tile::kN * e * kSize, map_b, barrier, k + e, col, z_b);
+        for (u32 e = 0; e < kDepth<P>; e += kEach) {
+          if (half && e > 0) break;
+          a.next(to + Tile::kM * e * kSize, map_a, barrier);
+        }
       }
       at.next();
     }
@@ -349,6 +396,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
   const u64 map_a = u64(&parameter_a), map_b = u64(&parameter_b);
   const u32 wave = same(thread_id() / 32), lane = thread_id() % 32;
 
+  TmaWork<Tile, Copies::kHalf> work(p, lds, full, empty);
   if (wave == 8 && lane == 0) {
     fetch_map(map_a);
     fetch_map(map_b);
@@ -357,12 +405,12 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
       init_barrier(empty + 8 * s, Tile::kPingpong ? 4 : 8);
     }
     publish_barriers();
+    if constexpr (P::kLoadedB) copy_weights<Tile>(p, work, map_b);
   }
   barrier();
   wait_for_launch_here();
   start_next_launch();  // one thread block runs per multiprocessor, so the next launch can take over as soon as it ends
 
-  TmaWork<Tile, Copies::kHalf> work(p, lds, full, empty);
   const u32 tiles = work.tiles, first = work.first, stride = work.stride, count = work.count, whole = work.whole;
 
   if (wave >= 8) {
