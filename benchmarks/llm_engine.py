@@ -20,7 +20,11 @@ Printed for each number of clients, and written to --json as soon as it is known
 
 Then every token is checked: a step computes the choices after each token of each answer at once. A token that is not the choice
 counts as a tie if its log-probability is within --tie of the best one, and as wrong otherwise. The requests of one client
-are answers decoded one by one; the others' answers to the same requests are compared with them token by token.
+are answers decoded one by one; the others' answers to the same requests are compared with them token by token: where an answer
+first differs, both tokens must be ties. --answers FILE does the same between two runs, such as one on one device and one on two:
+the first writes its answers there, and others compare theirs with them.
+
+--kill ends each process of --devices once while requests run, and checks that no token of their answers is lost.
 
 --device-times adds the time of each captured graph (replayed 20 times) and of prompts of several sizes, the first time and
 later, with their bounds; --profile the kernels that take the most time.
@@ -30,8 +34,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import pathlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,20 +98,20 @@ def fill(target: pathlib.Path) -> tuple[dict[str, Any], int]:
         np.arange(0, spec["rope_size"], 2) / spec["rope_size"]
     )
     read = 0
-    with open(target / "model.onnx.data", "wb") as file:
-        for name, dtype, offset, length in content["tensors"]:
-            file.seek(offset)
-            table = name in ("cos_cache", "sin_cache")
-            pool = quants if dtype == "uint8" else scales if "scales" in name else small
-            if table:
-                pool = (np.cos if name == "cos_cache" else np.sin)(angles).astype(np.float16).reshape(-1)
-            elif "norm" in name:
-                pool = np.ones(length // 2, np.float16)
-            data = pool.view(np.uint8)
-            for at in range(0, length, data.size):
-                file.write(data[: min(data.size, length - at)])
-            embedding = "embed_tokens" in name and not spec["tied"]  # a few rows of it
-            read += 0 if table or embedding else length
+    writes: list[tuple[int, Any]] = []
+    for name, dtype, offset, length in content["tensors"]:
+        table = name in ("cos_cache", "sin_cache")
+        pool = quants if dtype == "uint8" else scales if "scales" in name else small
+        if table:
+            pool = (np.cos if name == "cos_cache" else np.sin)(angles).astype(np.float16).reshape(-1)
+        elif "norm" in name:
+            pool = np.ones(length // 2, np.float16)
+        data = pool.view(np.uint8)
+        writes += [(offset + at, data[: min(data.size, length - at)]) for at in range(0, length, data.size)]
+        embedding = "embed_tokens" in name and not spec["tied"]  # a few rows of it
+        read += 0 if table or embedding else length
+    with open(target / "model.onnx.data", "wb") as file, ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda w: os.pwrite(file.fileno(), w[1], w[0]), writes))
     return spec, read
 
 
@@ -163,6 +169,8 @@ def measure(a: argparse.Namespace, name: str, results: Results) -> None:
         page_tokens=PAGE,
         max_sequences=a.clients[-1],
         cache_memory=a.cache_memory << 20,
+        cache_type=a.cache_type,
+        swap_memory=a.swap_memory << 20,
         step_tokens=a.step_tokens,
         share_prefixes=False,  # the same trace runs several times
     ) as engine:
@@ -192,10 +200,16 @@ def measure(a: argparse.Namespace, name: str, results: Results) -> None:
                 engine, trace, answers[clients], a.tie, a.check_seconds
             )
             if 1 in answers and clients > 1:
-                row["same_as_one_by_one"] = steps.compare(answers[1], answers[clients])
+                row["same_as_one_by_one"] = steps.compare(engine, trace, answers[1], answers[clients], a.tie)
+            if a.answers and a.answers.exists() and str(clients) in (kept := json.loads(a.answers.read_text())):
+                row["same_as_the_first_run"] = steps.compare(engine, trace, kept[str(clients)], answers[clients], a.tie)
             results.add(f"{name} {clients}", row)
             steps.show(clients, row)
         recorder.stop()
+        if a.answers and not a.answers.exists():
+            a.answers.write_text(json.dumps(answers))
+        if a.kill:
+            results.add(f"{name} kill", steps.kill(engine, trace[: a.clients[-1]], a.tie))
         if a.device_times and not a.devices and time.perf_counter() - START < a.seconds:
             results.add(f"{name} device", steps.device_times(engine, bound, a.profile))
         print(f"  {engine.statistics()}", flush=True)
@@ -215,6 +229,12 @@ def main() -> None:
     parser.add_argument("--check-seconds", type=float, default=12, help="of a row")
     parser.add_argument("--warm", type=int, default=2, help="requests of each client before a row, and 32 more")
     parser.add_argument("--cache-memory", type=int, default=24576, help="MiB")
+    parser.add_argument("--cache-type", default="", help="int8 or fp8; bounds are still those of float16")
+    parser.add_argument("--swap-memory", type=int, default=0, help="MiB, for the pages of preempted requests")
+    parser.add_argument(
+        "--answers", type=pathlib.Path, help="a file: written if it does not exist, otherwise compared with"
+    )
+    parser.add_argument("--kill", action="store_true", help="end each process of --devices once, at the end")
     parser.add_argument("--step-tokens", type=int, default=2048)
     parser.add_argument("--bandwidth", type=float, default=4.8e12, help="bytes/s")
     parser.add_argument("--peak", type=float, default=989e12, help="operations/s")

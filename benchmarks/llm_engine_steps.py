@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import signal
 import time
 from collections import defaultdict
 from types import SimpleNamespace
@@ -208,11 +210,64 @@ def check(engine: Any, trace: Any, answers: Any, tie: float, seconds: float) -> 
     return ties, wrong, 0
 
 
-def compare(wanted: Any, found: Any) -> dict[str, Any]:
-    """Answers that are those of one client, and how far the others are."""
-    pairs = list(zip(wanted, found))
-    first = [next((j for j, (x, y) in enumerate(zip(a, b)) if x != y), len(a)) for a, b in pairs]
-    return {"answers": len(pairs), "equal": sum(a == b for a, b in pairs), "equal_tokens": first}
+def compare(engine: Any, trace: Any, wanted: Any, found: Any, tie: float) -> dict[str, Any]:
+    """Answers of `found` that are those wanted. Where another one first differs, both tokens must be ties by the engine's own
+    log-probabilities."""
+    equal = ties = wrong = 0
+    for (prompt, _), a, b in zip(trace, wanted, found):
+        first = next((j for j, (x, y) in enumerate(zip(a, b)) if x != y), None)
+        if first is None:
+            equal += len(a) == len(b)
+            wrong += len(a) != len(b)
+            continue
+        event = next(engine.stream([*prompt, *a[:first]], max_new_tokens=1, logprobs=20, ignore_eos=True))
+        near = dict(event.top)
+        if all(event.top[0][1] - near.get(x[first], -np.inf) < tie for x in (a, b)):
+            ties += 1
+        else:
+            wrong += 1
+            print(f"  WRONG: at {first} {a[first]} and {b[first]}; best {event.top[:3]}", flush=True)
+    return {"answers": min(len(wanted), len(found)), "equal": equal, "ties": ties, "wrong": wrong}
+
+
+def kill(engine: Any, trace: Any, tie: float) -> dict[str, Any]:
+    """Answers to the trace's requests, all at once, while each process is killed once, and without; how long it took until
+    tokens came again."""
+    processes = len(engine._decoder._ranks.alive)
+
+    def more(tokens: int) -> None:
+        now = engine.statistics()
+        least, until = now.new_tokens + tokens, time.perf_counter() + 120
+        while now.new_tokens < least and now.running + now.waiting and time.perf_counter() < until:
+            time.sleep(0.005)
+            now = engine.statistics()
+
+    def answers(kills: bool) -> tuple[list[list[int]], list[float]]:
+        requests = [engine.submit(p, max_new_tokens=n, ignore_eos=True) for p, n in trace]
+        pauses = []
+        for rank in range(processes) if kills else ():
+            more(4 * len(trace))
+            os.kill(engine._decoder._ranks.alive[rank].process.pid, signal.SIGKILL)
+            begun = time.perf_counter()
+            more(len(trace))
+            pauses.append(time.perf_counter() - begun)
+        for r in requests:
+            tokens = [event.token for event in r if hasattr(event, "token")]
+            if r.error or tokens != r.answer:
+                raise r.error or RuntimeError(f"a caller got {len(tokens)} tokens of {len(r.answer)}")
+        return [r.answer for r in requests], pauses
+
+    wanted, _ = answers(False)
+    found, pauses = answers(True)
+    lost = sum(len(a) != n for a, (_, n) in zip(found, trace))
+    row = {"killed": len(pauses), "pauses_s": pauses, "lost": lost, **compare(engine, trace, wanted, found, tie)}
+    print(
+        f"  {row['killed']} processes killed: {row['equal']} of {row['answers']} answers are those without kills, "
+        f"{row['ties']} differ from a tie on, {row['wrong']} are wrong, {lost} incomplete; tokens came again after "
+        f"{', '.join(f'{p:.1f}' for p in pauses)} s",
+        flush=True,
+    )
+    return row
 
 
 def show(clients: int, row: dict[str, Any]) -> None:
@@ -223,9 +278,13 @@ def show(clients: int, row: dict[str, Any]) -> None:
         f"p99 {row['gap_ms_p99']:.2f} ms; of {row['tokens']} tokens {row['ties']} ties, {row['wrong']} wrong "
         f"({row['unchecked']} answers unchecked); warmed in {row['warm_seconds']:.1f} s"
     )
-    if "same_as_one_by_one" in row:
-        c = row["same_as_one_by_one"]
-        print(f"    {c['equal']} of {c['answers']} answers are those of one client")
+    for key, what in (("same_as_one_by_one", "one client"), ("same_as_the_first_run", "the first run")):
+        if key in row:
+            c = row[key]
+            print(
+                f"    {c['equal']} of {c['answers']} answers are those of {what}, {c['ties']} differ from a tie on, "
+                f"{c['wrong']} are wrong"
+            )
     print("    thread: " + ", ".join(f"{n} {100 * s:.0f} %" for n, s in row["parts"].items()))
     for name, x in row["launches"].items():
         print(
