@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 
 #include "sim/exec/launch.h"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr int kRoundsReplayed =
     6;  // of resident workgroups; the rate of all but the first and the last holds for the rest
+constexpr double kEqualWork = 0.01;       // differences of workgroups' instructions that do not count
 constexpr double kFullLdsLoad = 0.25;     // busy share of LDS in a GEMM that has its operands there
 constexpr double kFullMatrixLoad = 0.75;  // busy share of the matrix pipes at which the card's power limit is reached
 
@@ -88,10 +90,11 @@ HitCounts serveAll(Recording& rec, const std::vector<GroupTrace*>& traces, const
     for (int i = 0; i < std::max(1, rec.placement().unitsPerDie / array.pools); ++i)
       launch.arrays.emplace_back(static_cast<std::uint64_t>(static_cast<double>(array.kib << 10) * part));
   HitCounts counts;
+  const std::uint64_t perRound = std::max<std::uint64_t>(rec.round(), 1);
   for (std::uint64_t r = 0; r < rec.rounds(); ++r) {
     std::vector<GroupTrace*> round;
     for (GroupTrace* t : traces)
-      if (t->index / rec.round() == r && rec.placement().unit(t->index) < rec.units()) round.push_back(t);
+      if (t->index / perRound == r && rec.placement().unit(t->index) < rec.units()) round.push_back(t);
     if (!rec.complete()) {  // the measured round alone, but for atomics
       HitCounts next;
       next.atomics = std::move(counts.atomics);
@@ -116,6 +119,15 @@ struct Replayed {
   bool extrapolated = false;
 };
 
+/// Work of an average workgroup of the launch, of which a part was recorded, as a share of those that are replayed.
+double averageWork(const Recording& rec, const std::vector<const GroupTrace*>& replayed) {
+  double executed = 0;
+  for (const GroupTrace* t : replayed) executed += static_cast<double>(t->executed);
+  const double average = rec.averageExecuted() * static_cast<double>(replayed.size());
+  if (average <= 0 || executed <= 0 || std::abs(average / executed - 1) < kEqualWork) return 1;
+  return average / executed;
+}
+
 /// Replays one pool, and extrapolates to all of its workgroups.
 Replayed replayPool(const Recording& rec, const std::vector<GroupTrace*>& traces, int unit, Setup setup,
                     const Code& code) {
@@ -125,7 +137,9 @@ Replayed replayPool(const Recording& rec, const std::vector<GroupTrace*>& traces
   Replayed r;
   if (own.empty()) return r;
   setup.distinctGroups = own.size();
-  const double share = static_cast<double>(rec.groups()) / static_cast<double>(rec.placement().pools());
+  // In workgroups like those that are replayed.
+  const double share = static_cast<double>(rec.groups()) / static_cast<double>(rec.placement().pools()) *
+                       (rec.complete() ? 1 : averageWork(rec, own));
   if (rec.complete()) {
     // Levels that all pools share serve them by what they ask for: a pool with more workgroups than others gets more.
     const double average = std::max(share, 1.0);

@@ -135,6 +135,17 @@ TEST_P(Clock, LongCopiesRunAtMemorysRate) {
   EXPECT_EQ(j["workgroups"], kBytes / 16 / 256);
 }
 
+// The rounds that are replayed have more work than the rest of the launch.
+TEST_P(Clock, UnevenWorkgroupsTakeWhatTheirAverageTakes) {
+  const auto groups = static_cast<unsigned>(known().pools) * 48;
+  Buffer<float> out(std::size_t{groups} * 256);
+  ASSERT_EQ(sardonyxSimConfigure(R"({"timing": "sample"})"), 0);
+  HIP_OK(launch("dependent", {groups}, {256}, out.get(), 1.5f, 10u));
+  const double even = last()["cycles"].get<double>();
+  HIP_OK(launch("declining", {groups}, {256}, out.get(), 1.5f, 20u, groups));
+  EXPECT_NEAR(last()["cycles"].get<double>() / even, 1, 0.08);  // turns are rounded down: 5 % less work
+}
+
 TEST_P(Clock, WaitsAtBarriersAreNamed) {
   Buffer<float> out(256);
   HIP_OK(launch("uneven", {1}, {256}, out.get(), 1.5f));

@@ -23,7 +23,18 @@ KERNEL dependent(float* out, float start, u32 turns) {
   out[globalX()] = y;
 }
 
-/// The same of eight chains.
+/// The first workgroup has the most turns, as under a causal mask.
+KERNEL declining(float* out, float start, u32 most, u32 groups) {
+  const float x = start + static_cast<float>(localX());
+  const u32 turns = most * (groups - groupX()) / groups;
+  float y = x;
+  for (u32 i = 0; i < turns; ++i)
+#pragma clang loop unroll(full)
+    for (int k = 0; k < 64; ++k) y = __builtin_fmaf(y, x, x);
+  out[globalX()] = y;
+}
+
+/// As `dependent`, of eight chains.
 KERNEL independent(float* out, float start, u32 turns) {
   const float x = start + static_cast<float>(localX());
   float y[8] = {x, x + 1, x + 2, x + 3, x + 4, x + 5, x + 6, x + 7};
