@@ -21,7 +21,7 @@ class FewRowsKernel : public PanelWeightsKernel {
       for (std::int64_t panel = begin; panel < end; ++panel) {
         const std::int64_t column = panel * kPanel;
         simd().few_rows(static_cast<int>(m_), k_, static_cast<const float*>(args.src), k_,
-                        static_cast<const float*>(b->data()) + panel * panel_step(),
+                        static_cast<const float*>(b->data()) + panel * panel_step(), block_step(),
                         bias_ ? static_cast<const float*>(args.bias) + column : nullptr,
                         static_cast<float*>(args.out) + column, n_, columns_of(panel));
       }

@@ -3,6 +3,7 @@
 
 #include "host/dnnl_common.h"
 #include "host/parallel.h"
+#include "host/subnormals.h"
 #include "support/error.h"
 
 namespace sardonyx::host {
@@ -12,6 +13,12 @@ constexpr std::size_t kMaxLayouts = 2;  // of one weight: kernels rarely need mo
 constexpr std::size_t kMaxIdleContexts = 8;  // kept for later runs; concurrent runs may use more
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/// Weights of the layout `desc` that have just been written.
+void flush_weights(const dnnl::memory::desc& desc, Buffer& weights) {
+  if (desc.get_data_type() != dnnl::memory::data_type::f32) return;
+  flush_subnormals(static_cast<float*>(weights.data()), static_cast<std::int64_t>(weights.bytes() / sizeof(float)));
+}
 
 void check_status(dnnl_status_t status, const std::string& what) {
   if (status != dnnl_success)
@@ -128,6 +135,7 @@ std::shared_ptr<const Buffer> PackedWeights::Impl::in_layout(const dnnl::memory:
     reorder(copies[0].desc, copies[0].data->data(), want, data->data());
   else
     reorder(plain, plain_bytes(original, plain.get_size()).get(), want, data->data());
+  flush_weights(want, *data);
   ++repacks;
   drop_least_used();
   copies.push_back({want, plain, data, ++clock});
@@ -184,6 +192,7 @@ std::shared_ptr<PackedWeights> pack_weights(const dnnl::memory::desc& plain, con
                                             const dnnl::memory::desc& packed) {
   auto data = Buffer::kept(packed.get_size());
   reorder(plain, weights, packed, data->data());
+  flush_weights(packed, *data);
   auto impl = std::make_unique<PackedWeights::Impl>();
   impl->copies.push_back({packed, plain, std::move(data), 0});
   return std::make_shared<PackedWeights>(std::move(impl));

@@ -1,5 +1,5 @@
-// Base of kernels that store a constant matrix in panels of 64 columns. oneDNN's matmul uses the same layout, so one
-// copy serves both. Only dnnl_*.cpp include this.
+// Base of kernels that store a constant matrix in panels of 64 columns. With AVX-512 oneDNN's matmul uses the same
+// layout, so one copy serves both. Only dnnl_*.cpp include this.
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -7,6 +7,7 @@
 #include "host/dnnl_common.h"
 #include "host/gemm_problem.h"
 #include "host/parallel.h"
+#include "host/simd.h"
 
 namespace sardonyx::host {
 
@@ -19,7 +20,8 @@ class PanelWeightsKernel : public TileKernel {
       : m_(p.m), n_(p.n), k_(p.k), bias_(bias), threads_(threads) {
     const auto f32 = dnnl::memory::data_type::f32;
     plain_ = dnnl::memory::desc({k_, n_}, f32, trans_b ? Dims{1, k_} : Dims{n_, 1});
-    packed_ = dnnl::memory::desc({k_, n_}, f32, dnnl::memory::format_tag::BA16a64b);
+    using tag = dnnl::memory::format_tag;
+    packed_ = dnnl::memory::desc({k_, n_}, f32, simd().panel_block == kPanel ? tag::BA16a64b : tag::BA16a16b);
   }
 
   std::size_t scratch_bytes() const override { return 0; }
@@ -31,6 +33,7 @@ class PanelWeightsKernel : public TileKernel {
   std::int64_t panels() const { return (n_ + kPanel - 1) / kPanel; }
   /// Elements from one panel to the next: K is padded to a multiple of 16.
   std::int64_t panel_step() const { return (k_ + 15) / 16 * 16 * kPanel; }
+  std::int64_t block_step() const { return (k_ + 15) / 16 * 16 * simd().panel_block; }
   int columns_of(std::int64_t panel) const { return static_cast<int>(std::min(kPanel, n_ - panel * kPanel)); }
   std::shared_ptr<const Buffer> weights_of(const TileArgs& args) const {
     return with_threads(threads_, [&] { return args.packed->impl().in_layout(packed_, plain_, args.weights); });

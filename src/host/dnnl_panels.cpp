@@ -48,6 +48,7 @@ class PanelKernel : public PanelWeightsKernel {
         t.a_row = k_;
         t.c_row = n_;
         t.b = static_cast<const float*>(b->data()) + panel * step;
+        t.block = block_step();
         t.next = panel + 1 < panels ? t.b + step : nullptr;
         t.later = args.later.data() + unit * later;
         t.later_bytes = later;

@@ -8,6 +8,7 @@
 #include "host/epilogue_steps.h"
 #include "host/parallel.h"
 #include "host/simd.h"
+#include "host/subnormals.h"
 #include "support/error.h"
 
 namespace sardonyx::host {
@@ -90,6 +91,7 @@ class PanelConvolution : public TileKernel {
     job.a_row = d_.in_channels;
     job.c_row = d_.out_channels;
     job.b = static_cast<const float*>(weights->data());
+    job.block = taps_ * d_.in_channels * simd().panel_block;
     job.bias = static_cast<const float*>(args.bias);
     job.steps = steps.data();
     job.step_count = static_cast<int>(steps.size());
@@ -183,23 +185,23 @@ class PanelConvolution : public TileKernel {
     }
   }
 
-  /// [panel][tap][in channel][column of the panel]; columns past the last are 0.
+  /// [panel][block][tap][in channel][column of the block]; columns past the last are 0.
   std::shared_ptr<const Buffer> in_panels(PackedWeights& packed, const void* original) const {
-    const std::int64_t in = d_.in_channels, out = d_.out_channels;
+    const std::int64_t in = d_.in_channels, out = d_.out_channels, block = simd().panel_block;
     const auto lay_out = [&](const void* plain, void* target) {
       const auto* w = static_cast<const float*>(plain);
       auto* panels = static_cast<float*>(target);
       parallel_for(panels_, 1, d_.threads, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t panel = begin; panel < end; ++panel) {
           float* row = panels + panel * panel_step();
-          for (std::int64_t tap = 0; tap < taps_; ++tap)
-            for (std::int64_t c = 0; c < in; ++c, row += kPanel)
-              for (std::int64_t j = 0; j < kPanel; ++j) {
-                const std::int64_t column = panel * kPanel + j;
-                row[j] = column < out ? w[(column * in + c) * taps_ + tap] : 0;
-              }
+          for (std::int64_t first = panel * kPanel; first < (panel + 1) * kPanel; first += block)
+            for (std::int64_t tap = 0; tap < taps_; ++tap)
+              for (std::int64_t c = 0; c < in; ++c, row += block)
+                for (std::int64_t j = 0; j < block; ++j)
+                  row[j] = first + j < out ? w[((first + j) * in + c) * taps_ + tap] : 0;
         }
       });
+      flush_subnormals(panels, panels_ * panel_step());
     };
     return packed.form("panels of a convolution", static_cast<std::size_t>(panels_ * panel_step()) * sizeof(float),
                        original, static_cast<std::size_t>(in * out * taps_) * sizeof(float), lay_out);

@@ -171,6 +171,8 @@ void parallel_for(std::int64_t count, std::int64_t grain, int threads, RangeFunc
   if (error) std::rethrow_exception(error);
 }
 
+int threads_here() { return std::max(1, arena_threads); }
+
 void with_threads(int threads, void (*call)(void* context), void* context) {
   threads = possible_threads(threads);
   if (arena_threads == threads) return call(context);

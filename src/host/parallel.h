@@ -63,7 +63,10 @@ void parallel_for(std::int64_t count, std::int64_t grain, int threads, Work&& wo
 /// number. Nested calls with the same number cost nothing. Exceptions pass through.
 void with_threads(int threads, void (*call)(void* context), void* context);
 
-/// The same for any callable without arguments; returns its result.
+/// Threads of the with_threads() that the caller is in; 1 outside of one.
+int threads_here();
+
+/// The same as with_threads() above for any callable without arguments; returns its result.
 template <typename F>
 auto with_threads(int threads, F&& f) {
   using Result = std::invoke_result_t<F&>;

@@ -90,7 +90,7 @@ struct WinogradTransforms {
 };
 
 /// Rows [first, first + rows) of c = a * b + bias with an epilogue, in the columns of one panel. b is
-/// [taps][depth][64]. Row i of a consists of `depth` elements at each of sources[tap * source_step + i - first] or, if
+/// blocks of [taps][depth][SimdKernels::panel_block]. Row i of a consists of `depth` elements at each of sources[tap * source_step + i - first] or, if
 /// there are no sources and one tap, at a + i * a_row.
 struct PanelGemm {
   std::int64_t first = 0, rows = 0, depth = 0, taps = 1;
@@ -101,6 +101,7 @@ struct PanelGemm {
   std::int64_t column = 0;            ///< first column of the panel
   int columns = 0;                    ///< at most 64
   const float* b = nullptr;
+  std::int64_t block = 0;       ///< elements from one block of b to the next
   const float* next = nullptr;  ///< panel to prefetch, or null
   const char* later = nullptr;  ///< further memory to prefetch, or null
   std::int64_t later_bytes = 0;
@@ -128,11 +129,12 @@ struct SimdKernels {
   /// Floats of scratch memory, aligned to 64 bytes, for these extents.
   std::int64_t (*attention_scratch)(std::int64_t head_dim, std::int64_t value_dim);
   void (*attention)(const AttentionRows& rows, float* scratch);
-  /// c[rows][columns] = a[rows][depth] * b[depth][64] + bias; rows <= 4, columns <= 64, bias may be null. Null if
-  /// oneDNN's kernel is as fast.
-  void (*few_rows)(int rows, std::int64_t depth, const float* a, std::int64_t a_row, const float* b, const float* bias,
-                   float* c, std::int64_t c_row, int columns);
-  /// Null if oneDNN's kernel is as fast.
+  /// c[rows][columns] = a[rows][depth] * b + bias; b is a panel of 64 columns in blocks as PanelGemm's, rows <= 4,
+  /// columns <= 64, bias may be null. Null without AVX2.
+  void (*few_rows)(int rows, std::int64_t depth, const float* a, std::int64_t a_row, const float* b, std::int64_t block,
+                   const float* bias, float* c, std::int64_t c_row, int columns);
+  int panel_block;  ///< columns of a block of a panel: 64 or 16; 0 without AVX2
+  /// Null without AVX2.
   void (*panel_gemm)(const PanelGemm& product);
   int winograd_columns, winograd_rows;  ///< of a panel of weights; rows that are multiplied with it best
   /// c[rows][columns] = a[rows][depth] * panel[depth][columns], while the panel `next` is prefetched. `columns` is

@@ -11,6 +11,7 @@
 #include "host/epilogue_steps.h"
 #include "host/parallel.h"
 #include "host/simd.h"
+#include "host/subnormals.h"
 #include "host/winograd_plan.h"
 #include "support/error.h"
 
@@ -179,6 +180,7 @@ class WinogradKernel : public TileKernel {
           }
         }
       });
+      flush_subnormals(static_cast<float*>(target), products * panels_ * columns * depth);
     };
     const auto floats = static_cast<std::size_t>(products * panels_ * columns * depth);
     const auto count = static_cast<std::size_t>(d_.in_channels * d_.out_channels * d_.kernel[0] * d_.kernel[1]);

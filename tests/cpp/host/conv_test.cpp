@@ -186,7 +186,7 @@ TEST(Convolution, VariableWeights) {
 // Every kind of border, tail and thread's share of the panels' kernel, which must be the one that is chosen: a function
 // with an exponential is what it is ahead in.
 TEST(Convolution, Panels) {
-  if (!simd().panel_gemm) GTEST_SKIP() << "a kernel of AVX-512";
+  if (!simd().panel_gemm) GTEST_SKIP() << "a kernel of AVX2 and AVX-512";
   const std::int64_t channels[][2] = {{16, 16}, {33, 70}, {64, 255}, {130, 48}};
   for (const auto& [in, out] : channels) {
     for (int bits = 0; bits < 32; ++bits) {
@@ -214,7 +214,7 @@ TEST(Convolution, Panels) {
 
 // As many results as pixels, and yet not the same ones.
 TEST(Convolution, PanelsWithPaddingAndStride) {
-  if (!simd().panel_gemm) GTEST_SKIP() << "a kernel of AVX-512";
+  if (!simd().panel_gemm) GTEST_SKIP() << "a kernel of AVX2 and AVX-512";
   ConvDesc d = plain(2, 64, 64, 3, 1);
   d.in = {3, 1, 0};
   d.stride = {2, 2, 1};
@@ -230,7 +230,7 @@ TEST(Convolution, PanelsWithPaddingAndStride) {
 // Kernels so wide that taps beside padding are copied, and so wide that they are too many for that. A sigmoid of -128
 // is 0 in float32 and 3e-56 in the reference.
 TEST(Convolution, PanelsOfWideKernels) {
-  if (!simd().panel_gemm) GTEST_SKIP() << "a kernel of AVX-512";
+  if (!simd().panel_gemm) GTEST_SKIP() << "a kernel of AVX2 and AVX-512";
   for (const std::int64_t width : {3, 11, 40}) {
     ConvDesc d = plain(2, 24, 32, 50, 1);
     d.kernel = {2, width, 1};

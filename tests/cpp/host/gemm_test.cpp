@@ -50,7 +50,7 @@ TEST(Gemm, FewRowsOfLargeConstantWeights) {
   }
 }
 
-// Rows in tiles and groups, columns in panels, threads that divide either; on CPUs without AVX-512 oneDNN's kernel.
+// Rows in tiles and groups, columns in panels, threads that divide either; on CPUs without AVX2 oneDNN's kernel.
 TEST(Gemm, ManyRowsOfConstantWeights) {
   for (std::int64_t m : {8, 11, 13, 97, 400}) {
     for (std::int64_t n : {704, 705, 739}) {
@@ -78,6 +78,32 @@ TEST(Gemm, ManyRowsOfConstantWeights) {
   batched.b_constant = true;
   batched.post = {{.kind = Kind::kAddTensor, .dims = {3, 20, 704}}};
   expect_equal(batched, "a batch");
+}
+
+// Constant weights below 2^-126 count as 0, in oneDNN's layouts and in ours; smaller numbers than that are kept elsewhere.
+TEST(Gemm, SubnormalWeights) {
+  constexpr std::int64_t n = 704, k = 389;
+  std::vector<float> b(n * k, 1e-40f);
+  for (std::int64_t j = 0; j < n; j += 2) b[static_cast<std::size_t>(j)] = std::numeric_limits<float>::min();  // row 0
+  for (std::int64_t m : {1, 3, 20}) {
+    for (bool constant : {false, true}) {
+      GemmDesc d = plain(m, n, k);
+      d.b_constant = constant;
+      std::string why;
+      const auto kernel = find_gemm(d, why);
+      ASSERT_TRUE(kernel) << why;
+      const std::vector<float> a(static_cast<std::size_t>(m * k), 1.f);
+      const auto packed = constant ? kernel->pack(b.data()) : nullptr;
+      std::vector<float> out(static_cast<std::size_t>(m * n));
+      Buffer scratch(kernel->scratch_bytes());
+      kernel->run({.src = a.data(), .weights = b.data(), .packed = packed.get(), .out = out.data(), .scratch = scratch.data()});
+      const float even = std::numeric_limits<float>::min(), tiny = constant ? 0.f : 1e-40f;
+      for (std::int64_t j = 0; j < n; ++j) {
+        const float want = j % 2 == 0 ? even + tiny * (k - 1) : tiny * k;
+        EXPECT_NEAR(out[static_cast<std::size_t>(j)], want, 1e-42) << kernel->name() << ", column " << j;
+      }
+    }
+  }
 }
 
 TEST(Gemm, BatchesBroadcast) {
