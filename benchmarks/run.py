@@ -90,14 +90,15 @@ def measure(path: Path, options: argparse.Namespace, temporary: Path) -> dict:
     if options.busy:
         workers[ONE_THREAD] = Worker("sardonyx", path, 1, inputs, cache)
     times: dict[str, list[float]] = {e: [] for e in workers}
+    clock = "process_time" if options.cpu_time else "perf_counter"
     for engine, w in workers.items():
         result[engine] = {"load_s": w.ask("load"), "first_s": w.ask("first")}
-        w.ask("run", 0, options.warmup)
+        w.ask("run", 0, options.warmup, clock)
     with BusyProcesses(options.busy):
         for _ in range(options.turns):
             for engine, w in workers.items():
                 time.sleep(PAUSE)
-                times[engine] += w.ask("run", options.seconds / options.turns, 2)
+                times[engine] += w.ask("run", options.seconds / options.turns, 2, clock)
     for engine, w in workers.items():
         with w:
             result[engine] |= {"ms": spread(times[engine]), "runs": len(times[engine]), "peak_bytes": w.ask("memory")}
@@ -154,6 +155,11 @@ def main() -> int:
     parser.add_argument(
         "--busy", type=int, default=0, metavar="N", help="run N busy processes beside, and Sardonyx with one thread too"
     )
+    parser.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="measure the CPU time of a run instead of its latency, which other processes disturb less; implies --threads 1",
+    )
     parser.add_argument("--filled", type=Path, default=Path("build/models"), help="directory of filled skeletons")
     parser.add_argument("--json", type=Path, help="write all measurements")
     parser.add_argument(
@@ -164,6 +170,8 @@ def main() -> int:
         help=f"what to compare with, separated by commas: {', '.join(OTHERS)} (onnxruntime)",
     )
     options = parser.parse_args()
+    if options.cpu_time:
+        options.threads = 1  # threads that wait for each other spin
 
     import sardonyx
 
@@ -190,7 +198,7 @@ def main() -> int:
         parser.error("no models: give files, or set SARDONYX_MODELS to a folder of models (benchmarks/README.md)")
 
     beside = f"; beside {options.busy} busy processes" if options.busy else ""
-    print(f"{machine()}; {options.threads} threads{beside}")
+    print(f"{machine()}; {options.threads} threads{beside}{'; CPU time' if options.cpu_time else ''}")
     print(
         f"Sardonyx {sardonyx.__version__}, {', '.join(f'{OTHERS[e]} = {e} {v} on the CPU' for e, v in versions.items())}, Python {platform.python_version()}"
     )

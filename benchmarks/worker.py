@@ -1,8 +1,8 @@
 """One engine in one process. Reads commands from standard input, a JSON list each; answers with a JSON value on a line.
 
 usage: worker.py ENGINE MODEL THREADS INPUTS.npz
-commands: ["load"] seconds to load or compile; ["first"] seconds of the first run; ["run", seconds, least] latencies;
-          ["memory"] peak resident bytes, over those at the start; ["exit"]
+commands: ["load"] seconds to load or compile; ["first"] seconds of the first run; ["run", seconds, least, clock] latencies
+          by a function of the module time; ["memory"] peak resident bytes, over those at the start; ["exit"]
 """
 
 from __future__ import annotations
@@ -97,12 +97,13 @@ def main() -> None:
             runner.run()
             answer = time.perf_counter() - start
         elif command == "run":
-            seconds, least = arguments
+            seconds, least, name = arguments
+            clock = getattr(time, name)
             answer = []
             while len(answer) < least or time.perf_counter() - start < seconds:
-                begin = time.perf_counter()
+                begin = clock()
                 runner.run()
-                answer.append(time.perf_counter() - begin)
+                answer.append(clock() - begin)
         elif command == "memory":
             answer = peak() - before
         else:
