@@ -28,17 +28,22 @@ endforeach()
 # their parsers have fuzz targets under sanitizers.
 set(sardonyx_sanitized support compile device collective host routines program runtime api)
 
-# sardonyx_component(NAME [SMALL] [FOR_TESTS] [DEPS target...]): every .cpp of this directory (not of its subdirectories) becomes part of
-# libsardonyx, or with FOR_TESTS of the tests that name component_NAME. SMALL is for code that runs once per node of a model, whose
-# machine code takes half the space if it is optimised for size. Its
-# dependencies are those of src/components.txt, and the external libraries in DEPS. Headers are included from src/ as "directory/file.h".
+# sardonyx_component(NAME [SMALL] [NOT_IN_LIBRARY] [DEPS target...]): every .cpp of this directory (not of its subdirectories) becomes part
+# of libsardonyx, or with NOT_IN_LIBRARY of the programs that link component_NAME. SMALL is for code that runs once per node of a model:
+# optimised for size, it takes half the space. Its dependencies are those of src/components.txt, and the external libraries in DEPS.
+# Headers are included from src/ as "directory/file.h". tests/fuzz sets SARDONYX_COMPONENT_TYPE to STATIC, so that its programs link only
+# the files of a component that they need.
 function(sardonyx_component name)
-  cmake_parse_arguments(COMPONENT "SMALL;FOR_TESTS" "" "DEPS" ${ARGN})
+  cmake_parse_arguments(COMPONENT "SMALL;NOT_IN_LIBRARY" "" "DEPS" ${ARGN})
   if(NOT DEFINED component_${name}_uses)
     message(FATAL_ERROR "src/${name} is not in src/components.txt: add a line '${name}: ' with the components that it includes")
   endif()
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
-  add_library(component_${name} OBJECT ${sources})
+  set(type OBJECT)
+  if(SARDONYX_COMPONENT_TYPE)
+    set(type ${SARDONYX_COMPONENT_TYPE})
+  endif()
+  add_library(component_${name} ${type} ${sources})
   target_include_directories(component_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/generated)
   list(TRANSFORM component_${name}_uses PREPEND component_ OUTPUT_VARIABLE uses)
   target_link_libraries(component_${name} PUBLIC ${uses} ${COMPONENT_DEPS})
@@ -48,7 +53,7 @@ function(sardonyx_component name)
   if(name IN_LIST sardonyx_sanitized)
     sardonyx_sanitize(component_${name})
   endif()
-  if(NOT COMPONENT_FOR_TESTS)
+  if(NOT COMPONENT_NOT_IN_LIBRARY)
     set_property(GLOBAL APPEND PROPERTY SARDONYX_COMPONENTS component_${name})
   endif()
 endfunction()

@@ -18,7 +18,7 @@ double default_rtol(DType t) {
   return 4 * epsilon(t);
 }
 
-Comparison compare(const HostTensor& ours, const HostTensor& reference, const Tolerance& tolerance) {
+Comparison compare(const Tensor& ours, const Tensor& reference, const Tolerance& tolerance) {
   Comparison c;
   if (ours.dtype != reference.dtype) {
     c.difference = fmt::format("dtype {} instead of {}", name(ours.dtype), name(reference.dtype));

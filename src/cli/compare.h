@@ -31,6 +31,6 @@ double default_rtol(DType t);
 
 /// An element matches if |ours - reference| <= atol + rtol * |reference|, if both are NaN, or if they are equal
 /// infinities.
-Comparison compare(const HostTensor& ours, const HostTensor& reference, const Tolerance& tolerance);
+Comparison compare(const Tensor& ours, const Tensor& reference, const Tolerance& tolerance);
 
 }  // namespace sardonyx::cli

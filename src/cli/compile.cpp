@@ -12,11 +12,11 @@
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/model_loading.h"
-#include "cli/tensor_files.h"
 #include "cli/terminal.h"
 #include "formats/open.h"
 #include "program/program_file.h"
 #include "target/chip.h"
+#include "tensor_files/tensor_files.h"
 
 namespace sardonyx::cli {
 namespace {

@@ -3,11 +3,11 @@
 
 #include "cli/arguments.h"
 #include "cli/commands.h"
-#include "cli/tensor_files.h"
 #include "cli/terminal.h"
 #include "device/device.h"
 #include "sardonyx/sardonyx.h"
 #include "target/describe.h"
+#include "tensor_files/tensor_files.h"
 
 namespace sardonyx::cli {
 

@@ -74,7 +74,7 @@ class Maker {
     return nullptr;
   }
 
-  void add(const std::string& name, HostTensor tensor, const std::string& where) {
+  void add(const std::string& name, Tensor tensor, const std::string& where) {
     const TensorInfo* t = find(name);
     if (!t)
       fail(ErrorKind::kInvalidArgument, "{}: the model has no input '{}'; its inputs are: {}", where, name,
@@ -171,7 +171,7 @@ class Maker {
     return "[" + s + "]";
   }
 
-  void learn(const TensorInfo& t, const HostTensor& x) {
+  void learn(const TensorInfo& t, const Tensor& x) {
     if (!t.known_rank) return;
     for (std::size_t k = 0; k < t.shape.size(); ++k) {
       std::int64_t v = 0;
@@ -211,7 +211,7 @@ class Maker {
            "inputs can't be generated without the size of each symbolic dim: add{} (or --input FILE)", options);
   }
 
-  HostTensor generate(const TensorInfo& t) {
+  Tensor generate(const TensorInfo& t) {
     std::vector<std::int64_t> dims;
     std::int64_t n = static_cast<std::int64_t>(size_of(t.dtype));
     for (const std::string& d : t.shape) {
@@ -221,7 +221,7 @@ class Maker {
       if (v > 0 && __builtin_mul_overflow(n, v, &n))
         fail(ErrorKind::kInvalidArgument, "input '{}': these dims overflow; use smaller ones", t.name);
     }
-    HostTensor x = allocate_tensor(t.dtype, dims);
+    Tensor x = allocate_tensor(t.dtype, dims);
     const auto it = rules_.find(t.name);
     const bool real = is_float(part_type(t.dtype));
     const Rule rule = it != rules_.end() ? it->second : real ? Rule{-1, 1, false} : Rule{0, 1, false};

@@ -4,13 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "api/model.h"
 #include "cli/arguments.h"
-#include "cli/tensor_files.h"
+#include "tensor_files/tensor_files.h"
 
 namespace sardonyx::cli {
 
 struct Inputs {
-  std::map<std::string, HostTensor> tensors;
+  std::map<std::string, Tensor> tensors;
   std::vector<std::string> generated;  ///< names of inputs without a file
 };
 

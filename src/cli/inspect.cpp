@@ -10,13 +10,13 @@
 #include "cli/html_page.h"
 #include "cli/inspect_passes.h"
 #include "cli/model_loading.h"
-#include "cli/tensor_files.h"
 #include "cli/terminal.h"
 #include "custom/operators.h"
 #include "formats/open.h"
 #include "import/import.h"
 #include "model/model.h"
 #include "program/program_file.h"
+#include "tensor_files/tensor_files.h"
 
 namespace sardonyx::cli {
 namespace {

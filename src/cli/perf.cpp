@@ -19,8 +19,8 @@
 #include "cli/html_page.h"
 #include "cli/model_loading.h"
 #include "cli/resident_runs.h"
-#include "cli/tensor_files.h"
 #include "cli/terminal.h"
+#include "tensor_files/tensor_files.h"
 
 namespace sardonyx::cli {
 namespace {
@@ -203,7 +203,7 @@ nlohmann::ordered_json to_json(const Arguments& arguments, const Loaded& loaded,
   j["threads"] = model.threads();
   j["load_average"] = m.load_average;
   for (const TensorInfo& t : model.inputs()) {
-    const HostTensor& x = inputs.tensors.at(t.name);
+    const Tensor& x = inputs.tensors.at(t.name);
     j["inputs"].push_back({{"name", t.name}, {"dtype", name(x.dtype)}, {"shape", x.dims}});
   }
   j["load_seconds"] = loaded.seconds;
@@ -258,7 +258,7 @@ void print(const Arguments& arguments, const Loaded& loaded, const Inputs& input
   fmt::print("{} on {}, {} threads (load average {:.1f})\n", printable(arguments.model.file.filename().string()),
              model.device_name() == "host" ? "the host" : model.device_name(), model.threads(), m.load_average);
   for (const TensorInfo& t : model.inputs()) {
-    const HostTensor& x = inputs.tensors.at(t.name);
+    const Tensor& x = inputs.tensors.at(t.name);
     fmt::print("  {} {}\n", printable(t.name), type_text(x.dtype, x.dims));
   }
   fmt::print("\nload       {}", human_seconds(loaded.seconds));

@@ -8,10 +8,10 @@
 #include "cli/commands.h"
 #include "cli/inputs.h"
 #include "cli/model_loading.h"
-#include "cli/tensor_files.h"
 #include "cli/terminal.h"
 #include "device/simulated_clock.h"
 #include "support/error.h"
+#include "tensor_files/tensor_files.h"
 
 namespace sardonyx::cli {
 namespace {

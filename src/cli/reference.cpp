@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/html_page.h"
-#include "cli/tensor_files.h"
 #include "support/process.h"
+#include "tensor_files/tensor_files.h"
 
 namespace sardonyx::cli {
 namespace {

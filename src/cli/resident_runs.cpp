@@ -24,7 +24,7 @@ const Model& on_gpu(const Model& m) {
 ResidentRuns::ResidentRuns(Model& model, const Inputs& inputs)
     : model_(model), device_(Device::open(on_gpu(model).device_name())), stream_(device_.create_stream()) {
   for (const TensorInfo& info : model.inputs()) {
-    const HostTensor& t = inputs.tensors.at(info.name);
+    const Tensor& t = inputs.tensors.at(info.name);
     memory_.push_back(device_.allocate(std::max<std::size_t>(t.bytes(), 1)));
     device_.copy(memory_.back().get(), t.data, t.bytes(), CopyKind::kToDevice);
     inputs_.push_back({t.dtype, t.dims, memory_.back().get(), true});

@@ -16,7 +16,7 @@ namespace sardonyx::cli {
 namespace {
 
 // Statistics of the finite elements, and how many others there are.
-void add_row(Table& table, const std::string& name, const HostTensor& t) {
+void add_row(Table& table, const std::string& name, const Tensor& t) {
   const std::int64_t n = t.elements() * (part_type(t.dtype) == t.dtype ? 1 : 2);
   double low = INFINITY, high = -INFINITY, sum = 0;
   std::int64_t finite = 0;
@@ -100,8 +100,7 @@ void run_command(const Arguments& arguments) {
   RunOptions run;
   if (arguments.run.profile) run.profile = &steps;
   const auto start = std::chrono::steady_clock::now();
-  const std::vector<HostTensor> outputs =
-      replicas ? replicas->run(inputs.tensors, run) : model.run(inputs.tensors, run);
+  const std::vector<Tensor> outputs = replicas ? replicas->run(inputs.tensors, run) : model.run(inputs.tensors, run);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::vector<std::string> names = model.output_names();
 

@@ -8,10 +8,10 @@
 #include "cli/compare.h"
 #include "cli/model_loading.h"
 #include "cli/reference.h"
-#include "cli/tensor_files.h"
 #include "cli/terminal.h"
 #include "model/model.h"
 #include "program/program_file.h"
+#include "tensor_files/tensor_files.h"
 
 namespace sardonyx::cli {
 namespace {
@@ -71,13 +71,13 @@ void write_json(const std::string& file, const Reference& reference, const std::
   write_text(file, j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
-const HostTensor* find(const NamedTensors& list, const std::string& name) {
+const Tensor* find(const NamedTensors& list, const std::string& name) {
   for (const auto& [n, t] : list)
     if (n == name) return &t;
   return nullptr;
 }
 
-std::string describe_first(const Row& r, const HostTensor& ours) {
+std::string describe_first(const Row& r, const Tensor& ours) {
   const Comparison& c = r.result;
   if (!c.difference.empty()) return fmt::format("'{}' has {}", r.name, c.difference);
   const std::int64_t parts = ours.elements() ? c.elements / ours.elements() : 1;
@@ -87,7 +87,7 @@ std::string describe_first(const Row& r, const HostTensor& ours) {
 
 NamedTensors run_ours(const Arguments& arguments, const Inputs& inputs, Loaded& loaded) {
   program_for(*loaded.model, inputs, arguments.quiet);
-  std::vector<HostTensor> tensors = loaded.model->run(inputs.tensors);
+  std::vector<Tensor> tensors = loaded.model->run(inputs.tensors);
   const std::vector<std::string> names = loaded.model->output_names();
   NamedTensors out;
   for (std::size_t k = 0; k < tensors.size(); ++k) out.emplace_back(names[k], std::move(tensors[k]));
@@ -122,8 +122,8 @@ void bisect(const Arguments& arguments, const Inputs& inputs, const Tolerance& t
   std::vector<Row> rows;
   std::size_t first = SIZE_MAX;
   for (const auto& [name, node] : order) {
-    const HostTensor* a = find(ours, name);
-    const HostTensor* r = find(reference.tensors, name);
+    const Tensor* a = find(ours, name);
+    const Tensor* r = find(reference.tensors, name);
     if (!a || !r) continue;
     rows.push_back({name, node, compare(*a, *r, tolerance)});
     if (!rows.back().result.matches && first == SIZE_MAX) first = rows.size() - 1;
@@ -195,7 +195,7 @@ void verify_command(const Arguments& arguments) {
   Table table = new_table("output");
   rows.reserve(ours.size());
   for (const auto& [name, t] : ours) {
-    const HostTensor* r = find(reference.tensors, name);
+    const Tensor* r = find(reference.tensors, name);
     if (!r) fail(ErrorKind::kUnsupported, "output '{}': {} gives no tensor of numbers for it", name, reference.from);
     rows.push_back({name, "", compare(t, *r, tolerance)});
     add_row(table, rows.back());

@@ -1,6 +1,6 @@
-// libFuzzer target: any bytes, as a file of tensors (cli/tensor_files.h). The first byte says which: .npy, .npz or .pb.
-// They must be refused with an Error that is not an internal one, or give tensors whose elements can all be read and
-// that are written and read again unchanged.
+// libFuzzer target: any bytes, as a file of tensors (tensor_files/tensor_files.h). The first byte says which: .npy,
+// .npz or .pb. They must be refused with an Error that is not an internal one, or give tensors whose elements can all
+// be read and that are written and read again unchanged.
 #include <unistd.h>
 
 #include <cstdio>
@@ -9,10 +9,10 @@
 #include <filesystem>
 #include <string>
 
-#include "cli/tensor_files.h"
 #include "support/error.h"
+#include "tensor_files/tensor_files.h"
 
-namespace sardonyx::cli {
+namespace sardonyx {
 namespace {
 
 namespace fs = std::filesystem;
@@ -61,7 +61,7 @@ void try_file(const fs::path& file) {
     const NamedTensors read = read_tensors(again, &same);
     require(read.size() == tensors.size(), "what is written is read again");
     for (std::size_t k = 0; k < read.size(); ++k) {
-      const HostTensor &a = tensors[k].second, &b = read[k].second;
+      const Tensor &a = tensors[k].second, &b = read[k].second;
       require(a.dtype == b.dtype && a.dims == b.dims && (a.bytes() == 0 || std::memcmp(a.data, b.data, a.bytes()) == 0),
               "a tensor that is written is read unchanged");
     }
@@ -69,10 +69,10 @@ void try_file(const fs::path& file) {
 }
 
 }  // namespace
-}  // namespace sardonyx::cli
+}  // namespace sardonyx
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace sardonyx::cli;
+  using namespace sardonyx;
   static const Folder folder;
   if (size == 0) return 0;
   const char* const names[] = {"f.npy", "f.npz", "f.pb"};

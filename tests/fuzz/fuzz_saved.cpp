@@ -19,20 +19,6 @@
 
 namespace sardonyx {
 
-// What reading a file asks of components that are not compiled into this target.
-const Target& host_target() {
-  static const Target target{TargetKind::kHost, "x86_64 generic +sse2"};
-  return target;
-}
-Target parse_target(std::string_view text) {
-  if (text.starts_with("gfx")) return {TargetKind::kAmdgpu, std::string(text)};
-  if (text.starts_with("x86_64")) return {TargetKind::kHost, std::string(text)};
-  fail(ErrorKind::kUnsupported, "unknown target");
-}
-const std::string& compiler_version() {
-  static const std::string none = "none";
-  return none;
-}
 namespace {
 
 namespace fs = std::filesystem;

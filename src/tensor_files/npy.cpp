@@ -1,6 +1,6 @@
 // A strict reader of the header in the form that numpy writes: {'descr': '<f4', 'fortran_order': False, 'shape': (2,
 // 3), }
-#include "cli/npy.h"
+#include "tensor_files/npy.h"
 
 #include <algorithm>
 #include <bit>
@@ -8,7 +8,7 @@
 
 #include "support/error.h"
 
-namespace sardonyx::cli {
+namespace sardonyx {
 namespace {
 
 static_assert(std::endian::native == std::endian::little);
@@ -270,4 +270,4 @@ std::string npy_header(DType dtype, std::span<const std::int64_t> dims) {
   return out + text;
 }
 
-}  // namespace sardonyx::cli
+}  // namespace sardonyx

@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "api/model.h"
+#include "sardonyx/tensor.h"
 
-namespace sardonyx::cli {
+namespace sardonyx {
 
-using NamedTensors = std::vector<std::pair<std::string, HostTensor>>;
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 /// The dtypes of a model's tensors by name, which numpy files may lack. `fallback` is for files without names.
 using DTypeOf = std::map<std::string, DType>;
@@ -22,7 +22,7 @@ using DTypeOf = std::map<std::string, DType>;
 /// unreadable files, kInvalidArgument for what is inside, each naming the file.
 NamedTensors read_tensors(const std::filesystem::path& file, const DTypeOf* wanted);
 /// The same for one .npy file that holds `name`.
-HostTensor read_npy(const std::filesystem::path& file, std::optional<DType> dtype);
+Tensor read_npy(const std::filesystem::path& file, std::optional<DType> dtype);
 /// prefix_0.pb, prefix_1.pb ... of a directory; names are those inside, which may be "".
 NamedTensors read_test_data(const std::filesystem::path& folder, const std::string& prefix);
 
@@ -37,4 +37,4 @@ void write_text(const std::string& file, const std::string& text);
 /// Reads a whole file of at most `limit` bytes. Throws Error(kIo).
 std::string read_file(const std::filesystem::path& file, std::uint64_t limit = std::uint64_t{1} << 40);
 
-}  // namespace sardonyx::cli
+}  // namespace sardonyx

@@ -1,5 +1,5 @@
 // Reading and writing tensors; archives through libzip.
-#include "cli/tensor_files.h"
+#include "tensor_files/tensor_files.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,11 +10,12 @@
 #include <cerrno>
 #include <cstring>
 
-#include "cli/npy.h"
 #include "onnx/external_data.h"
 #include "onnx/load.h"
+#include "support/error.h"
+#include "tensor_files/npy.h"
 
-namespace sardonyx::cli {
+namespace sardonyx {
 namespace {
 
 namespace fs = std::filesystem;
@@ -51,18 +52,18 @@ DType dtype_of(const NpyHeader& h, std::optional<DType> wanted, const std::strin
   return *wanted;
 }
 
-HostTensor tensor_of(const model::Tensor& t, const std::string& where) {
+Tensor tensor_of(const model::Tensor& t, const std::string& where) {
   try {
     t.require();
   } catch (const Error& e) {
     throw Error(e.kind(), where + ": " + e.what());
   }
-  HostTensor out = allocate_tensor(t.dtype, t.dims);
+  Tensor out = Tensor::allocate(t.dtype, t.dims);
   if (t.bytes) std::memcpy(out.data, t.data, t.bytes);
   return out;
 }
 
-std::pair<std::string, HostTensor> read_pb(const fs::path& file) {
+std::pair<std::string, Tensor> read_pb(const fs::path& file) {
   const std::string bytes = read_file(file);
   model::Tensor t;
   try {
@@ -114,8 +115,8 @@ void read_entry(zip_file_t* f, void* to, std::size_t bytes, const std::string& w
   }
 }
 
-HostTensor read_array(zip_t* zip, zip_uint64_t index, const zip_stat_t& stat, std::optional<DType> wanted,
-                      const std::string& where) {
+Tensor read_array(zip_t* zip, zip_uint64_t index, const zip_stat_t& stat, std::optional<DType> wanted,
+                  const std::string& where) {
   zip_file_t* f = zip_fopen_index(zip, index, 0);
   if (!f)
     fail(ErrorKind::kInvalidArgument, "{}: the archive can't be read ({}); save it again with numpy.savez", where,
@@ -128,7 +129,7 @@ HostTensor read_array(zip_t* zip, zip_uint64_t index, const zip_stat_t& stat, st
   read_entry(f, start.data(), start.size(), where);
   const NpyHeader h = parse_npy_header(bytes_of(start), stat.size, where);
   require_memory(2 * static_cast<std::uint64_t>(h.data_bytes), where);
-  HostTensor t = allocate_tensor(dtype_of(h, wanted, where), h.dims);
+  Tensor t = Tensor::allocate(dtype_of(h, wanted, where), h.dims);
   const std::size_t have = std::min(start.size() - h.data_offset, h.data_bytes);
   auto rest = std::make_unique_for_overwrite<std::byte[]>(h.data_bytes);
   std::memcpy(rest.get(), start.data() + h.data_offset, have);
@@ -181,7 +182,7 @@ NamedTensors read_npz(const fs::path& file, const DTypeOf* wanted) {
   return out;
 }
 
-std::string npy_bytes(const HostTensor& t) {
+std::string npy_bytes(const Tensor& t) {
   std::string s = npy_header(t.dtype, t.dims);
   s.append(static_cast<const char*>(t.data), t.bytes());
   return s;
@@ -251,11 +252,11 @@ void write_file(const fs::path& file, std::string_view bytes) {
   fail(ErrorKind::kIo, "{}: can't be written: {}", file.string(), std::strerror(error));
 }
 
-HostTensor read_npy(const fs::path& file, std::optional<DType> dtype) {
+Tensor read_npy(const fs::path& file, std::optional<DType> dtype) {
   const MappedFile map(file);
   const std::span<const std::byte> all(map.data(), map.size());
   const NpyHeader h = parse_npy_header(all, all.size(), file.string());
-  HostTensor t = allocate_tensor(dtype_of(h, dtype, file.string()), h.dims);
+  Tensor t = Tensor::allocate(dtype_of(h, dtype, file.string()), h.dims);
   read_npy_elements(h, all.subspan(h.data_offset), static_cast<std::byte*>(t.data));
   return t;
 }
@@ -304,4 +305,4 @@ void write_text(const std::string& file, const std::string& text) {
     fail(ErrorKind::kIo, "stdout can't be written");
 }
 
-}  // namespace sardonyx::cli
+}  // namespace sardonyx

@@ -9,7 +9,7 @@
 
 #include "support/dtype.h"
 
-namespace sardonyx::cli {
+namespace sardonyx {
 
 /// The header of a .npy file. numpy has no bfloat16, float8 or 4-bit types: the ml_dtypes package writes them as raw
 /// bytes ("V2", "V1", "f1"), and dtype is empty for those.
@@ -38,4 +38,4 @@ void read_npy_elements(const NpyHeader& header, std::span<const std::byte> eleme
 /// The header of a row-major tensor; its elements follow. Types that numpy lacks are written as ml_dtypes does.
 std::string npy_header(DType dtype, std::span<const std::int64_t> dims);
 
-}  // namespace sardonyx::cli
+}  // namespace sardonyx
