@@ -124,8 +124,11 @@ void Executor::run(const std::vector<TensorView>& inputs, const OutputSink& sink
     for (const std::int64_t d : t.dims) bytes *= static_cast<std::uintptr_t>(d);
     run.input_memory.emplace_back(from, from + bytes);
   }
-  if (context->checked != key) run.check_dims();
-  context->checked = key;
+  if (!context->checked.contains(key)) {  // checks of a large program take milliseconds
+    run.check_dims();
+    if (context->checked.size() >= kMaxPlans) context->checked.clear();
+    context->checked.insert(key);
+  }
 
   Run::Outputs outputs{sink, early_outputs_, std::vector<Run::Outputs::Target>(p.main.outputs.size())};
   run.outputs = &outputs;

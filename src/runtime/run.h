@@ -1,6 +1,7 @@
 // One run of a program: its symbols, addresses of buffers, and the execution of steps. Private to this component.
 #pragma once
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -34,7 +35,7 @@ struct Executor::Context {
   std::unique_ptr<Queue> queue;
   std::shared_ptr<void> arena;
   std::size_t arena_size = 0;
-  std::vector<std::int64_t> checked;                // threads and dims for which check_dims() succeeded
+  std::set<std::vector<std::int64_t>> checked;      // threads and dims for which check_dims() succeeded
   std::map<std::vector<std::int64_t>, Plan> plans;  // by threads, the inputs' dims, and what is staged
 };
 
