@@ -18,9 +18,11 @@ import sardonyx
 import sardonyx.llm.engine
 from sardonyx.llm import Engine
 from sardonyx.serve import Limits, create_app, make_server
+from sardonyx.serve.memory import freeze_objects, use_one_arena
 
 
 def main(folder, delay="0", most="8"):
+    use_one_arena()  # as `sardonyx serve` does
     import test_encoder
     from serving import row_model, write_model
 
@@ -45,6 +47,7 @@ def main(folder, delay="0", most="8"):
         server.should_exit = True
 
     threading.Thread(target=watch, daemon=True).start()
+    freeze_objects()
     server.run()
 
 

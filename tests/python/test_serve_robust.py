@@ -1,7 +1,9 @@
 """A server in its own process that gets nonsense, and streams that wait: right answers, nothing left, little memory."""
 
 import json
+import platform
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -46,3 +48,17 @@ def test_streams_that_wait_cost_little(tmp_path):
         for s in streams:
             s.close()
         assert serve_fuzz.nothing_is_left(port)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has heaps of threads")
+def test_threads_share_one_heap(tmp_path):
+    """Heaps of threads, which glibc maps as 64 MiB of which a part is used, would add up what each thread has ever needed."""
+    with serve_child.server(tmp_path) as (process, port):
+        serve_fuzz.run(port, 100, 2)
+        heaps, size, maps = 0, 64 << 20, []
+        for line in Path(f"/proc/{process.pid}/maps").read_text().splitlines():
+            addresses, protection, *_ = line.split()
+            maps.append((*(int(a, 16) for a in addresses.split("-")), protection))
+        for (begin, middle, used), (again, end, free) in zip(maps, maps[1:]):
+            heaps += begin % size == 0 and middle == again and end - begin == size and (used, free) == ("rw-p", "---p")
+        assert heaps == 0

@@ -16,6 +16,7 @@ from ..llm import Engine, TextEncoder
 from ..llm.encoder import find_encoder
 from ..options import add_flags, options_of_flags
 from .limits import Limits
+from .memory import freeze_objects, use_one_arena
 
 COMPILE_OPTIONS = ("device", "precision", "threads", "cache_dir")
 
@@ -227,6 +228,7 @@ def let_threads_alternate() -> None:
 def _serve(a: argparse.Namespace) -> None:
     from . import create_app, make_server  # refused if packages are missing
 
+    use_one_arena()
     if bool(a.certificate) != bool(a.key):
         raise InvalidArgumentError("--certificate and --key are needed together")
     for flag, port in (("--port", a.port), ("--grpc-port", a.grpc_port or 0)):
@@ -291,6 +293,7 @@ def _serve(a: argparse.Namespace) -> None:
         started=started,
     )
     let_threads_alternate()
+    freeze_objects()
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again at the end
         signal.signal(number, lambda *_: None)
     try:
