@@ -137,9 +137,9 @@ Replayed replayPool(const Recording& rec, const std::vector<GroupTrace*>& traces
   Replayed r;
   if (own.empty()) return r;
   setup.distinctGroups = own.size();
+  const double work = rec.complete() ? 1 : averageWork(rec, own);
   // In workgroups like those that are replayed.
-  const double share = static_cast<double>(rec.groups()) / static_cast<double>(rec.placement().pools()) *
-                       (rec.complete() ? 1 : averageWork(rec, own));
+  const double share = static_cast<double>(rec.groups()) / static_cast<double>(rec.placement().pools()) * work;
   if (rec.complete()) {
     // Levels that all pools share serve them by what they ask for: a pool with more workgroups than others gets more.
     const double average = std::max(share, 1.0);
@@ -150,8 +150,11 @@ Replayed replayPool(const Recording& rec, const std::vector<GroupTrace*>& traces
   std::vector<const GroupTrace*> order = own;
   const auto resident = static_cast<std::size_t>(setup.residentGroups);
   if (!rec.complete()) {
-    const std::size_t wanted =
-        std::min(static_cast<std::size_t>(std::ceil(share)), resident * static_cast<std::size_t>(kRoundsReplayed));
+    constexpr auto kMost = static_cast<std::size_t>(kRoundsReplayed);
+    std::size_t wanted = std::min(static_cast<std::size_t>(std::ceil(share)), resident * kMost);
+    // Shorter workgroups fill the last round of unequal ones: whole rounds are replayed, and what is too much of them
+    // is taken off below.
+    if (work != 1) wanted = resident * std::clamp<std::size_t>((wanted + resident - 1) / resident, 3, kMost);
     while (order.size() < wanted) order.push_back(own[order.size() % own.size()]);
     order.resize(std::min(order.size(), wanted));
   }
@@ -159,14 +162,14 @@ Replayed replayPool(const Recording& rec, const std::vector<GroupTrace*>& traces
   r.result = replay(setup, order, code.ops, code.opOfSlot);
   r.cycles = static_cast<double>(r.result.cycles);
   const double left = share - static_cast<double>(order.size());
-  if (!rec.complete() && left > 0) {
+  if (!rec.complete() && (left > 0 || work != 1)) {
     const auto& ends = r.result.groupEnds;
     const std::size_t from = std::min(resident, ends.size() / 2);
     // While the last workgroups drain, the pool is not full: the rate is taken before that.
     const std::size_t to = ends.size() - resident;
     r.cycles +=
         left * static_cast<double>(ends[to] - ends[from]) / static_cast<double>(std::max<std::size_t>(to - from, 1));
-    r.extrapolated = true;
+    r.extrapolated = left > 0;
   }
   return r;
 }
