@@ -15,7 +15,7 @@ SDX_FN void attention(const P& p, const AttentionSizes& n, u32 batches) {
   const u32 thread = thread_id(), wave = uniform(thread / kWave);
   const u32 units = n.heads / n.heads_per_unit, rows = n.heads_per_unit * n.queries,
             tiles = (rows + Kernel::C::kRows - 1) / Kernel::C::kRows, count = batches * units * tiles * n.splits;
-  for (u32 item = block_id(); item < count; item += block_count()) {
+  for (u32 item = block_id(); item < count; item += late_block_count()) {
     u32 rest = item, tile, split, unit, batch;
     split = rest % n.splits, rest /= n.splits;
     if constexpr (P::kBounds != 0) {  // with causal masks the last rows have the most keys: start them first
@@ -36,6 +36,7 @@ SDX_FN void attention(const P& p, const AttentionSizes& n, u32 batches) {
                    tile * Kernel::C::kRows,
                    rows};
     k.run(split);
+    if (!has_more(count)) break;
   }
 }
 
@@ -43,7 +44,7 @@ SDX_FN void attention(const P& p, const AttentionSizes& n, u32 batches) {
 template <class P>
 SDX_FN void attention_merge(const P& p, const AttentionSizes& n, i64 rows) {
   constexpr u32 kDv = (P::kValueDim + 15) / 16 * 16;
-  for (i64 row = block_id(); row < rows; row += block_count()) {
+  for (i64 row = block_id(); row < rows; row += late_block_count()) {
     const f32* parts = n.partial + row * n.splits * (kDv + 2);
     f32 top = -inf32(), total = 0;
     for (u32 k = 0; k < n.splits; ++k) top = __builtin_fmaxf(top, parts[k * (kDv + 2) + kDv]);
@@ -62,6 +63,7 @@ SDX_FN void attention_merge(const P& p, const AttentionSizes& n, i64 rows) {
       }
       p.out(b, h, s)[d * p.out_step()] = p.result(b, h, s, d, sum * scale);
     }
+    if (!has_more(u64(rows))) break;
   }
 }
 

@@ -245,6 +245,18 @@ struct AttentionOperands {
     vec16 keys[kKeyLoads];
     WideBits values[kValueLoads][kVec];
   };
+  // Waits for keys and values from memory.
+  static SDX_FN void arrive(Fetched& f) {
+#if defined(__AMDGCN__)
+#pragma clang loop unroll(full)
+    for (int k = 0; k < kKeyLoads; ++k) asm volatile("" : "+v"(f.keys[k]));
+#pragma clang loop unroll(full)
+    for (int k = 0; k < kValueLoads; ++k)
+#pragma clang loop unroll(full)
+      for (int x = 0; x < kVec; ++x)
+        if constexpr (sizeof f.values[k][x] >= 4) asm volatile("" : "+v"(f.values[k][x]));
+#endif
+  }
   // Base addresses, where operands have them, and how many keys are read. Memory past the last key that any row attends
   // to may hold anything (a KV cache that is not full), and zero times NaN would be NaN.
   struct Bases {

@@ -194,6 +194,20 @@ struct AttentionOverlapped : AttentionKernel<P, kForm> {
     lds_barrier();
   }
 
+  /// The tile at t, and the keys of the next one, in LDS; loads the keys of the one after, and the values of the next.
+  /// Inside: these three tiles are complete.
+  template <bool Inside>
+  SDX_FN void begin(i32 t, i32 end, const Bases& from, detail::shared_ptr<vec16> first, detail::shared_ptr<vec16> other,
+                    State& s) const {
+    Fetched second;
+    this->template fetch<true, true, Inside>(t, from, s.fetched);
+    if (Inside || t + kKeys < end) this->template fetch<true, false, Inside>(t + kKeys, from, second);
+    this->template place<true, true, Inside>(first, s.fetched, t, from.limit);
+    if (Inside || t + kKeys < end) this->template place<true, false, Inside>(other, second, t + kKeys, from.limit);
+    this->arrive(s.queries);
+    fetch_next<Inside>(t + 2 * kKeys, end, from, s);
+  }
+
   // ---- all work of one workgroup: see AttentionKernel::run(). Keys are in LDS one tile ahead of values.
   SDX_FN void run(u32 split) const {
     const Ranges r = this->ranges();
@@ -221,14 +235,12 @@ struct AttentionOverlapped : AttentionKernel<P, kForm> {
     if (t < end) {
       const auto first = shared, other = shared + kTileChunks;
       f32 scores[kTilesQ][kTilesK][kCount] = {}, next[kTilesQ][kTilesK][kCount] = {};
-      this->template fetch<true, true>(t, from, s.fetched);
-      this->template place<true, true>(first, s.fetched, t, from.limit);
-      if (t + kKeys < end) {
-        this->template fetch<true, false>(t + kKeys, from, s.fetched);
-        this->template place<true, false>(other, s.fetched, t + kKeys, from.limit);
-      }
-      fetch_next<false>(t + 2 * kKeys, end, from, s);
-      this->arrive(s.queries);
+      // All loads are issued before the first wait. One branch for all: where two paths join, the compiler has each wait
+      // for the loads of the other.
+      if (from.near && t + 3 * kKeys <= i32(from.limit) && t + 3 * kKeys <= end)
+        begin<true>(t, end, from, first, other, s);
+      else
+        begin<false>(t, end, from, first, other, s), this->arrive(s.fetched);
       lds_barrier();
       if (active) this->multiply_keys(first, own, s.queries, scores);
 #pragma clang loop unroll(full)

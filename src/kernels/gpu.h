@@ -35,6 +35,14 @@ inline constexpr u32 kWave = SDX_WAVE;
 SDX_FN u32 thread_id() { return __builtin_amdgcn_workitem_id_x(); }
 SDX_FN u32 block_id() { return __builtin_amdgcn_workgroup_id_x(); }
 SDX_FN u32 block_count() { return __builtin_amdgcn_grid_size_x() / kThreads; }
+/// The same, read where it is called. Otherwise the compiler reads it before the loop that it is the step of, whose
+/// first iteration then waits for memory.
+SDX_FN u32 late_block_count() {
+  auto packet = __builtin_amdgcn_dispatch_ptr();
+  asm volatile("" : "+s"(packet));
+  constexpr int kGridSizeX = 3;  // in hsa_kernel_dispatch_packet_t, of 4 bytes
+  return ((const __attribute__((address_space(4))) u32*)packet)[kGridSizeX] / kThreads;
+}
 /// Waits until this wave's stores to LDS have completed. A release fence should do the same, but clang 22 drops the
 /// wait in some loops (found by the simulator's race checks), so that other waves could load the old data.
 SDX_FN void wait_for_lds() {
@@ -55,6 +63,7 @@ SDX_FN void barrier() {
 SDX_FN u32 thread_id() { return __nvvm_read_ptx_sreg_tid_x(); }
 SDX_FN u32 block_id() { return __nvvm_read_ptx_sreg_ctaid_x(); }
 SDX_FN u32 block_count() { return __nvvm_read_ptx_sreg_nctaid_x(); }
+SDX_FN u32 late_block_count() { return block_count(); }
 SDX_FN void barrier() { __syncthreads(); }
 #endif
 
@@ -108,6 +117,14 @@ SDX_FN u32 thread_step() {
   if constexpr (Items <= (u64(1) << 20) * kThreads) return Items;
 #endif
   return all_threads();
+}
+/// Whether a workgroup of a launch over `count` items, one for each workgroup up to 2^20 (as above), has more than one.
+SDX_FN bool has_more(u64 count) {
+#if defined(__AMDGCN__)
+  return count > (u64(1) << 20);
+#else
+  return true;
+#endif
 }
 // Dies of the chip, each with an L2, that get workgroups in turn. On a card with fewer, results are the same.
 #if defined(SDX_DIES)
