@@ -5,6 +5,7 @@
 namespace sardonyx::codegen {
 
 const ContractionFamily& wgmma_family();      // gemm_families.cpp
+const ContractionFamily& packed_family();     // packed_family.cpp
 const ContractionFamily& tile_family();       // gemm_families.cpp
 const ContractionFamily& gemv_family();       // gemm_families.cpp
 const ContractionFamily& gemv_wide_family();  // gemv_wide_family.cpp
@@ -13,9 +14,9 @@ const ContractionFamily& tma_family();        // tma_tiling.cpp
 const ContractionFamily& stream_family();     // stream_tiling.cpp
 
 std::span<const ContractionFamily* const> contraction_families() {
-  static const ContractionFamily* const kFamilies[] = {&wgmma_family(),     &tile_family(),   &gemv_family(),
-                                                       &gemv_wide_family(), &skinny_family(), &tma_family(),
-                                                       &stream_family()};
+  static const ContractionFamily* const kFamilies[] = {&wgmma_family(), &packed_family(),    &tile_family(),
+                                                       &gemv_family(),  &gemv_wide_family(), &skinny_family(),
+                                                       &tma_family(),   &stream_family()};
   return kFamilies;
 }
 

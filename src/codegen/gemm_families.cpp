@@ -143,7 +143,9 @@ class WgmmaFamily : public ContractionFamily {
 
 class TileFamily : public ContractionFamily {
  public:
-  bool supports(const ContractionProblem& p) const override { return p.computed_rows == 0 && !has_wgmma(p); }
+  bool supports(const ContractionProblem& p) const override {
+    return p.computed_rows == 0 && !has_wgmma(p) && !packed_supports(p);
+  }
 
   std::vector<KernelCandidate> candidates(const ContractionProblem& p) const override {
     const Chip& chip = p.chip;

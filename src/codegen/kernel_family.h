@@ -93,6 +93,8 @@ std::span<const ContractionFamily* const> contraction_families();
 
 /// Whether kernels/skinny.h supports this problem.
 bool skinny_supports(const ContractionProblem& problem);
+/// Whether kernels/gemm_wgmma_packed.h supports this problem.
+bool packed_supports(const ContractionProblem& problem);
 /// Whether kernels/gemv_wide.h supports this problem.
 bool gemv_wide_supports(const ContractionProblem& problem);
 /// Whether kernels/skinny.h supports this type on this chip.

@@ -285,16 +285,17 @@ std::optional<GpuRowTile> generate_gpu_row_tile(const TileKernel& kernel, const 
 
 std::optional<GpuUnpackedTile> generate_gpu_unpacked_tile(const TileKernel& kernel, std::string_view arch,
                                                           const TileSelection& selection) {
-  // With fewer rows, dequantising the weights in each tile of rows takes less time.
-  constexpr std::int64_t kAbove = 64;
   Value accumulator;
   Contraction c = contraction_of(kernel, accumulator);
   std::int64_t m = 0, n = 0, k = 0;
   if (!quantized_operand(c) || Operand(c, false).access() != Access::kElements ||
       Operand(c, true).access() != Access::kVector || !is_const(c.batches(), 1) || !is_const_int(c.n(), n) ||
-      !is_const_int(c.k(), k) || (is_const_int(c.m(), m) && m <= kAbove))
+      !is_const_int(c.k(), k))
     return {};
   ContractionSource direct = contraction_source(c, accumulator, arch, {});
+  // With fewer rows, dequantising the weights in each tile of rows takes less time.
+  const std::int64_t above = packed_supports(direct.problem) ? 128 : 64;
+  if (is_const_int(c.m(), m) && m <= above) return {};
   GpuUnpackedTile out;
   out.unpack = std::move(direct.unpack);
   out.threads = Expr(n * k / 8);
@@ -305,7 +306,7 @@ std::optional<GpuUnpackedTile> generate_gpu_unpacked_tile(const TileKernel& kern
   out.unpacked = std::make_shared<Value>();
   out.unpacked->dtype = c.type;
   out.unpacked->shape = {c.n(), c.k()};
-  out.above = kAbove;
+  out.above = above;
   c.b = load(out.unpacked.get(), c.type, {c.col, c.reduced[0]});
   out.source = choice_of(c, contraction_source(c, accumulator, arch, selection), arch, selection);
   return out;

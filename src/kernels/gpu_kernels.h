@@ -8,5 +8,6 @@
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include "gemm_tma.h"
 #include "gemm_wgmma.h"
+#include "gemm_wgmma_packed.h"
 #include "stream.h"
 #endif

@@ -13,18 +13,22 @@ HALF = TensorProto.FLOAT16
 COPY = "cp.async.bulk.tensor"
 
 
-def product(m, k, n, dtype=HALF):
-    """x [m, k] times weights, with a bias."""
+def product(m, k, n, dtype=HALF, given=False):
+    """x [m, k] times weights, which are constants or `given` as an input, with a bias."""
     kind = helper.tensor_dtype_to_np_dtype(dtype)
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["y"]),
         helper.make_node("Add", ["y", "b"], ["z"]),
     ]
-    weights = [numpy_helper.from_array(np.zeros((k, n), kind), "w"), numpy_helper.from_array(np.zeros(n, kind), "b")]
+    weights = [numpy_helper.from_array(np.zeros((k, n), kind), "w")] if not given else []
+    weights.append(numpy_helper.from_array(np.zeros(n, kind), "b"))
+    inputs = [helper.make_tensor_value_info("x", dtype, [m, k])]
+    if given:
+        inputs.append(helper.make_tensor_value_info("w", dtype, [k, n]))
     graph = helper.make_graph(
         nodes,
         "g",
-        [helper.make_tensor_value_info("x", dtype, [m, k])],
+        inputs,
         [helper.make_tensor_value_info("z", dtype, None)],
         weights,
     )
@@ -62,9 +66,16 @@ def kernels(model, tmp_path, arch="sm_90a", precision="fp32"):
 def test_plain_operands_are_copied(tmp_path, dtype):
     (kernel,) = kernels(product(4096, 768, 2304, dtype=dtype), tmp_path)
     assert COPY in kernel and "sardonyx_parameter" not in kernel
-    # Maps are read after the launch before this one is done.
-    assert kernel.index("griddepcontrol.wait") < kernel.index(COPY)
+    # Weights, and nothing else, are copied before the launch before this one is done.
+    before, _, after = kernel.partition("griddepcontrol.wait")
+    assert before.count(COPY) == 1 and after.count(COPY) == 2
     assert ".maxntid" in kernel.partition("{")[0]
+
+
+def test_operands_that_launches_write_wait_for_them(tmp_path):
+    (kernel,) = kernels(product(4096, 768, 2304, given=True), tmp_path)
+    before, _, after = kernel.partition("griddepcontrol.wait")
+    assert COPY not in before and COPY in after
 
 
 EIGHT_BITS = {

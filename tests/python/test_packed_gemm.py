@@ -1,0 +1,91 @@
+"""MatMulNBits of 17 to some hundred rows: values on the host, simulated GPUs and a real NVIDIA GPU, if there is one, and which
+kernels Hopper gets, whose text needs no GPU. The reference is NumPy, in float64."""
+
+import re
+
+import numpy as np
+import onnx
+import pytest
+import sardonyx
+from cli_support import sardonyx as cli
+from onnx import helper, numpy_helper
+
+NVIDIA = [d.name for d in sardonyx.devices() if d.target.startswith("sm_")][:1]
+SIMULATED = ["host", "sim:gfx942", "sim:gfx1100"]
+# Root mean square, relative. Weights are rounded to float16 once, and so is the result: 2^-12 each.
+TOLERANCE = 1e-3
+
+#: n, k, bits, block, whether there are zero points
+CASES = [
+    (256, 512, 4, 32, False),
+    (200, 416, 4, 32, False),  # parts of tiles, of both kinds
+    (192, 288, 4, 32, True),
+    (320, 1024, 4, 128, False),
+    (256, 512, 4, 64, True),
+    (128, 1024, 8, 32, False),
+    (136, 512, 8, 32, True),
+]
+ROWS = (17, 32, 33, 64, 65, 100, 129, 300)
+
+
+def model_of(n, k, bits, block, zeros, rows="m", seed=0):
+    """The model, and its weights in float64, [k, n]."""
+    rng, blocks, half = np.random.default_rng(seed), k // block, 2 ** (bits - 1)
+    q = rng.integers(0, 2**bits, (n, blocks, block))
+    z = rng.integers(0, 2**bits, (n, blocks)) if zeros else np.full((n, blocks), half)
+    scales = ((rng.random((n, blocks)) + 0.5) / (8 * half)).astype(np.float16)
+    packed, packed_zeros = (
+        (x[..., ::2] | x[..., 1::2] << 4).astype(np.uint8) if bits == 4 else x.astype(np.uint8)
+        for x in (q, np.pad(z, ((0, 0), (0, blocks % 2))))
+    )
+    if bits == 8:
+        packed_zeros = packed_zeros[:, :blocks]
+    tensors = {"q": packed, "s": scales} | ({"z": packed_zeros} if zeros else {})
+    node = helper.make_node(
+        "MatMulNBits", ["x", *tensors], ["y"], domain="com.microsoft", K=k, N=n, bits=bits, block_size=block
+    )
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT16, [rows, k])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT16, [rows, n])],
+        [numpy_helper.from_array(v, name) for name, v in tensors.items()],
+    )
+    versions = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    whole = (q - z[..., None]) * scales.astype(np.float64)[..., None]
+    return helper.make_model(graph, opset_imports=versions, ir_version=10), whole.reshape(n, k).T
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: "-".join(map(str, c)))
+@pytest.mark.parametrize("device", SIMULATED + NVIDIA)
+def test_values(device, case):
+    model, weights = model_of(*case)
+    compiled = sardonyx.compile(model, device=device)
+    for rows in ROWS if not device.startswith("sim") else ROWS[2:5:2]:
+        x = np.random.default_rng(rows).standard_normal((rows, case[1])).astype(np.float16)
+        want = x.astype(np.float64) @ weights
+        error = np.sqrt(np.mean((compiled.run({"x": x})["y"] - want) ** 2) / np.mean(want**2))
+        assert error < TOLERANCE, rows
+
+
+def kernels_of(tmp_path, rows, arch):
+    onnx.save(model_of(256, 512, 4, 32, False, rows=rows)[0], tmp_path / "m.onnx")
+    cli("compile", tmp_path / "m.onnx", "--arch", arch, "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path)
+    text = (tmp_path / "m.sdx").read_bytes().decode("latin1")
+    return re.split(r"(?=\.visible \.entry)", text)[1:]
+
+
+@pytest.mark.parametrize("rows", [33, 128])
+def test_hopper_dequantises_in_the_gemm(tmp_path, rows):
+    """One kernel (and the one that adds up split-K's sums) with wgmma, which loads no operand by TMA."""
+    kernels = kernels_of(tmp_path, rows, "sm_90a")
+    assert len(kernels) <= 2 and "wgmma.mma_async" in kernels[0] and "cp.async.bulk.tensor" not in kernels[0]
+
+
+def test_many_rows_are_multiplied_by_unpacked_weights(tmp_path):
+    kernels = kernels_of(tmp_path, 129, "sm_90a")
+    assert len(kernels) >= 2 and "wgmma.mma_async" not in kernels[0]
+
+
+def test_other_chips_have_no_such_kernel(tmp_path):
+    assert not any("wgmma" in k for k in kernels_of(tmp_path, 64, "sm_80"))
