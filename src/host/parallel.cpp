@@ -23,6 +23,9 @@ thread_local int arena_threads = 0;
 // Whether this thread is inside a parallel_for, so that nested ones run inline.
 thread_local bool in_loop = false;
 
+// Whether this thread's loops run in it alone.
+thread_local bool alone = false;
+
 // Sets a thread-local variable for a scope.
 template <typename T>
 class Scoped {
@@ -52,8 +55,11 @@ int possible_threads(int threads) {
 }
 
 struct Arena {
-  explicit Arena(int threads) : threads(threads), arena(threads) {}
+  // All slots of an arena that stays in its thread are reserved for callers, so that no worker joins.
+  Arena(int threads, bool alone)
+      : threads(threads), alone(alone), arena(threads, alone ? static_cast<unsigned>(threads) : 1u) {}
   int threads;
+  bool alone;
   tbb::task_arena arena;
 };
 
@@ -61,15 +67,15 @@ struct Arena {
 // for a worker.
 class Arenas {
  public:
-  std::unique_ptr<Arena> take(int threads) {
+  std::unique_ptr<Arena> take(int threads, bool alone) {
     const std::lock_guard lock(mutex_);
     for (std::size_t k = idle_.size(); k-- > 0;) {
-      if (idle_[k]->threads != threads) continue;
+      if (idle_[k]->threads != threads || idle_[k]->alone != alone) continue;
       std::unique_ptr<Arena> found = std::move(idle_[k]);
       idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(k));
       return found;
     }
-    return std::make_unique<Arena>(threads);
+    return std::make_unique<Arena>(threads, alone);
   }
   void give_back(std::unique_ptr<Arena> arena) {
     const std::lock_guard lock(mutex_);
@@ -147,7 +153,7 @@ bool Shares::take(int thread, std::int64_t& item) {
 void parallel_for(std::int64_t count, std::int64_t grain, int threads, RangeFunction work, void* context) {
   if (count <= 0) return;
   grain = std::max<std::int64_t>(1, grain);
-  if (threads <= 1 || count <= grain || in_loop) {
+  if (threads <= 1 || count <= grain || in_loop || alone) {
     work(context, 0, count);
     return;
   }
@@ -171,6 +177,8 @@ void parallel_for(std::int64_t count, std::int64_t grain, int threads, RangeFunc
   if (error) std::rethrow_exception(error);
 }
 
+bool stay_in_thread(bool stay) { return std::exchange(alone, stay); }
+
 int threads_here() { return std::max(1, arena_threads); }
 
 void with_threads(int threads, void (*call)(void* context), void* context) {
@@ -180,7 +188,7 @@ void with_threads(int threads, void (*call)(void* context), void* context) {
   struct Borrowed {
     std::unique_ptr<Arena> arena;
     ~Borrowed() { arenas().give_back(std::move(arena)); }
-  } borrowed{arenas().take(threads)};
+  } borrowed{arenas().take(threads, alone)};
   borrowed.arena->arena.execute([&] {
     const Scoped<int> width(arena_threads, threads);
     call(context);

@@ -63,6 +63,10 @@ void parallel_for(std::int64_t count, std::int64_t grain, int threads, Work&& wo
 /// number. Nested calls with the same number cost nothing. Exceptions pass through.
 void with_threads(int threads, void (*call)(void* context), void* context);
 
+/// Whether loops that this thread begins, including oneDNN's, run in it alone, divided as for all threads. Returns what
+/// was set before.
+bool stay_in_thread(bool stay);
+
 /// Threads of the with_threads() that the caller is in; 1 outside of one.
 int threads_here();
 

@@ -90,8 +90,8 @@ struct WinogradTransforms {
 };
 
 /// Rows [first, first + rows) of c = a * b + bias with an epilogue, in the columns of one panel. b is
-/// blocks of [taps][depth][SimdKernels::panel_block]. Row i of a consists of `depth` elements at each of sources[tap * source_step + i - first] or, if
-/// there are no sources and one tap, at a + i * a_row.
+/// blocks of [taps][depth][SimdKernels::panel_block]. Row i of a consists of `depth` elements at each of sources[tap *
+/// source_step + i - first] or, if there are no sources and one tap, at a + i * a_row.
 struct PanelGemm {
   std::int64_t first = 0, rows = 0, depth = 0, taps = 1;
   const float* const* sources = nullptr;

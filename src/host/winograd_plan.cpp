@@ -67,8 +67,9 @@ std::vector<WinogradForm> forms_of(const ConvDesc& d) {
   for (std::size_t i = 0; i < 2; ++i)  // all but one tap of each result lie in the padding
     if (d.kernel[i] > 1 && d.dilation[i] > d.out[i]) return {};
   // With AVX2 oneDNN's direct convolution of so few channels takes 0.4 to 0.9 of the time.
-  if (vector_level() != VectorLevel::kAvx2 && d.stride[0] == 2 && d.stride[1] == 2 && d.dilation[0] == 1 && d.dilation[1] == 1 && d.in[1] % 2 == 0 &&
-      2 * d.in_channels <= kMaxFoldedRow && d.kernel[0] < 8 && d.kernel[1] < 8) {
+  if (vector_level() != VectorLevel::kAvx2 && d.stride[0] == 2 && d.stride[1] == 2 && d.dilation[0] == 1 &&
+      d.dilation[1] == 1 && d.in[1] % 2 == 0 && 2 * d.in_channels <= kMaxFoldedRow && d.kernel[0] < 8 &&
+      d.kernel[1] < 8) {
     const std::int64_t height = FoldedAxis(d, 0).taps, width = FoldedAxis(d, 1).taps;
     if (height == 3 && width == 3) return {WinogradForm::k4x4Folded};
     if (height == 4 && width == 4) return {WinogradForm::k3x3Folded};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "support/profiler.h"
 
@@ -142,7 +143,11 @@ void Executor::run(const std::vector<TensorView>& inputs, const OutputSink& sink
   run.stage_inputs(inputs, staged);
 
   if (!run.plan->complete) backend_->make_kernels(p.main, run);
-  run.all_steps();
+  {
+    std::optional<host::SoloRun> solo;
+    if (!separate_memory_ && run.threads > 1 && run.plan->complete) solo.emplace(run.plan->solo);
+    run.all_steps();
+  }
   run.plan->complete = true;
   outputs.deliver(run);
   if (separate_memory_ && options.synchronize) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "host/solo.h"
 #include "program/routine_names.h"
 #include "runtime/executor.h"
 
@@ -26,6 +27,7 @@ struct Executor::Plan {
   ArenaPlan arena;
   std::vector<std::unique_ptr<PreparedStep>> steps;  ///< by number; filled when a step first runs
   bool complete = false;                             ///< it has run to the end once
+  host::SoloChoice solo{};                           ///< of runs on the host after the first
   WeightPrefetch prefetch{};
   std::unique_ptr<CapturedRun> captured{};  ///< of `steps`
 };

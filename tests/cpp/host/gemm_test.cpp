@@ -80,7 +80,8 @@ TEST(Gemm, ManyRowsOfConstantWeights) {
   expect_equal(batched, "a batch");
 }
 
-// Constant weights below 2^-126 count as 0, in oneDNN's layouts and in ours; smaller numbers than that are kept elsewhere.
+// Constant weights below 2^-126 count as 0, in oneDNN's layouts and in ours; smaller numbers than that are kept
+// elsewhere.
 TEST(Gemm, SubnormalWeights) {
   constexpr std::int64_t n = 704, k = 389;
   std::vector<float> b(n * k, 1e-40f);
@@ -96,7 +97,8 @@ TEST(Gemm, SubnormalWeights) {
       const auto packed = constant ? kernel->pack(b.data()) : nullptr;
       std::vector<float> out(static_cast<std::size_t>(m * n));
       Buffer scratch(kernel->scratch_bytes());
-      kernel->run({.src = a.data(), .weights = b.data(), .packed = packed.get(), .out = out.data(), .scratch = scratch.data()});
+      kernel->run(
+          {.src = a.data(), .weights = b.data(), .packed = packed.get(), .out = out.data(), .scratch = scratch.data()});
       const float even = std::numeric_limits<float>::min(), tiny = constant ? 0.f : 1e-40f;
       for (std::int64_t j = 0; j < n; ++j) {
         const float want = j % 2 == 0 ? even + tiny * (k - 1) : tiny * k;
