@@ -139,13 +139,13 @@ class Generator : AttentionSource {
       need_partial(logical_and(one_, compare(Op::kGt, parts, 1)), parts);
       const std::string p = fmt::format(
           "struct P {{\n  using T = {0};\n  using Out = {1};\n  using Stored = {12};\n  enum : int {{ kDim = {2}, "
-          "kValueDim = {2}, kGroup = {3}, kPlain = {4}, kBounds = {5}, kSink = {6}, kZeroEmpty = {7}, kAppends = 0 "
-          "}};\n{8}{9}  SDX_FN void "
+          "kValueDim = {2}, kGroup = {3}, kPlain = {4}, kBounds = {5}, kSink = {6}, kZeroEmpty = {7}, kAppends = 0, "
+          "kKeyStride = {13}, kValueStride = {14} }};\n{8}{9}  SDX_FN void "
           "wait() "
           "{{\nwait_for_launch();\n{10}}}\n}};\nP p{{{11}}};\n",
           storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), group_, int(plain_),
           int(a_.begin || a_.end), int(bool(a_.sink)), int(a_.zero_empty), members_, one_query_text_, after_wait_,
-          values_, storage_name(a_.k->dtype));
+          values_, storage_name(a_.k->dtype), key_stride_, value_stride_);
       Launches launches;
       for (const int cluster : {kStepCluster, kSmallStepCluster}) {
         const Expr blocks = cluster == kStepCluster ? select(clustered, units_ * parts * cluster, 0)

@@ -1,6 +1,7 @@
 #include "codegen/attention_source.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -51,39 +52,79 @@ void AttentionSource::write_problem() {
 }
 
 // The functions of the struct of kernels/attention_step_mma.h: for one query per sequence, and keys and values in the
-// layout of a KV cache. Empty for anything else.
+// layout of a KV cache, or in pages. Empty for anything else.
 std::string AttentionSource::one_query_functions(const Operand& k, const Operand& v, std::int64_t group) {
   std::int64_t heads = 0;
   const std::int64_t d = extent(d_);
-  const bool bytes = k.numbers && v.numbers && is_const(k.scale) && is_const(v.scale) && k.scale->f == 1 &&
-                     v.scale->f == 1 && d % 32 == 0;
   if (!chip_.has(Feature::kClusters) || d != extent(e_) || !takes_step_mma(type_, d, group) ||
-      !(bytes || (k.direct && v.direct)) || !is_const_int(h_->args[0], heads) || heads % group != 0)
+      !is_const_int(h_->args[0], heads) || heads % group != 0)
     return {};
   for (const Expr& x : {a_.begin, a_.end})
     if (x && (mentions(x, h_) || mentions(x, t_))) return {};
-  const Expr shared = idx::floordiv(h_, Expr(group));
-  const auto number = [](const Expr& v) { return is_const(v) || is_const(v->args[0], 1) ? Expr(0) : v; };
-  const auto load_of = [&](const Operand& o) { return bytes ? o.numbers : o.load; };
-  const Value* cache = load_of(k)->value;  // which may have room for more keys
-  const Expr rows = cache->rank() == 4 ? cache->shape[2] : t_->args[0];
-  for (const Operand* o : {&k, &v})
-    if (!idx::provably_equal(load_of(*o)->args[0],
-                             idx::linearize({number(b_), heads == group ? Expr(0) : shared, number(t_), o->element},
-                                            {b_->args[0], Expr(heads / group), rows, Expr(d)})))
-      return {};
+  const bool bytes = k.numbers && v.numbers && is_const(k.scale) && is_const(v.scale) && k.scale->f == 1 &&
+                     v.scale->f == 1 && d % 32 == 0;
+  key_stride_ = page_stride(k), value_stride_ = page_stride(v);
+  const bool paged = key_stride_ != 0 && value_stride_ != 0;
+  if (!paged) key_stride_ = value_stride_ = 0;
+  if (!paged && !whole_cache(k, v, group, bytes)) return {};
   std::string others;
   std::swap(text_, others);
   const Expr query = is_const(s_) ? a_.q : substitute(a_.q, {{s_, Expr(0)}});
   function("T query(i64 b, i64 h, i64 d)", {{b_, "b"}, {h_, "h"}, {d_, "d"}}, [&] { returns(flatten_loads(query)); });
-  function("const Stored* past_key()", {}, [&] { returns_address(load_of(k)->value, 0); });
-  function("const Stored* past_value()", {}, [&] { returns_address(load_of(v)->value, 0); });
+  Expr rows = t_->args[0];
+  if (paged) {
+    for (const Operand* o : {&k, &v})
+      function(fmt::format("const T* {}_page(i64 b, i64 h, i64 t)", o->name), {{b_, "b"}, {h_, "h"}, {t_, "t"}},
+               [&] { returns_address(o->load->value, o->start); });
+  } else {
+    const auto load_of = [&](const Operand& o) { return bytes ? o.numbers : o.load; };
+    const Value* cache = load_of(k)->value;  // which may have room for more keys
+    if (cache->rank() == 4) rows = cache->shape[2];
+    function("const Stored* past_key()", {}, [&] { returns_address(cache, 0); });
+    function("const Stored* past_value()", {}, [&] { returns_address(load_of(v)->value, 0); });
+  }
   function("i64 past_rows()", {}, [&] { returns(rows); });
   scores();
   limits();
   out();
   std::swap(text_, others);
   return others;
+}
+
+// Whether keys and values are whole tensors [batch, heads of keys, rows, size], or those in 8 bits.
+bool AttentionSource::whole_cache(const Operand& k, const Operand& v, std::int64_t group, bool bytes) const {
+  if (!bytes && !(k.direct && v.direct)) return false;
+  const std::int64_t heads = h_->args[0]->i;
+  const Expr shared = idx::floordiv(h_, Expr(group));
+  const auto number = [](const Expr& v) { return is_const(v) || is_const(v->args[0], 1) ? Expr(0) : v; };
+  const auto load_of = [&](const Operand& o) { return bytes ? o.numbers : o.load; };
+  const Value* cache = load_of(k)->value;
+  const Expr rows = cache->rank() == 4 ? cache->shape[2] : t_->args[0];
+  return std::ranges::all_of(std::array{&k, &v}, [&](const Operand* o) {
+    return idx::provably_equal(load_of(*o)->args[0],
+                               idx::linearize({number(b_), heads == group ? Expr(0) : shared, number(t_), o->element},
+                                              {b_->args[0], Expr(heads / group), rows, Expr(extent(d_))}));
+  });
+}
+
+// The distance of two rows of a page, if the operand's rows lie in pages that a tile of attention_step_mma does not
+// cross; otherwise 0.
+std::int64_t AttentionSource::page_stride(const Operand& o) const {
+  std::int64_t rows = 0;
+  if (!o.gathered || is_const(t_)) return 0;
+  visit(o.start, [&](const Expr& x) {
+    if (x->op == Op::kMod && same(x->args[0], t_)) is_const_int(x->args[1], rows);
+  });
+  constexpr std::int64_t kTile = sdx::layout::StepMmaLayout::kTile;
+  if (rows < kTile || rows % kTile != 0) return 0;
+  const Expr page = loop_var(idx::ceildiv(t_->args[0], rows)), row = loop_var(Expr(rows));
+  const Expr at = substitute(o.start, {{t_, page * Expr(rows) + row}});
+  Expr step, rest;
+  std::int64_t stride = 0;
+  if (!idx::split_affine(at, row, step, rest) || mentions(rest, row) || !is_const_int(step, stride) ||
+      stride % vec_ != 0)
+    return 0;
+  return stride;
 }
 
 AttentionOperand AttentionSource::operand(const std::string& name, const Expr& load, const Expr& row,

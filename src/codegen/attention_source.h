@@ -19,7 +19,8 @@ class AttentionSource : protected AttentionProblem {
   void write();
 
   Operand q_, k_, v_;
-  std::int64_t group_ = 1;        ///< heads that share keys
+  std::int64_t group_ = 1;                          ///< heads that share keys
+  std::int64_t key_stride_ = 0, value_stride_ = 0;  ///< of rows of a page in attention_step_mma; 0: there are none
   std::string one_query_text_;    ///< functions of attention_step_mma's struct; empty: it does not support the problem
   std::string head_, sizes_;      ///< parameters before and after `partial`
   std::string members_, values_;  ///< of P: declarations and initialisers
@@ -32,6 +33,8 @@ class AttentionSource : protected AttentionProblem {
   Operand scaled(const std::string& name, const Expr& numbers, const Expr& scale, const Expr& element) const;
   std::int64_t group_of(const Operand& k, const Operand& v) const;
   std::string one_query_functions(const Operand& k, const Operand& v, std::int64_t group);
+  bool whole_cache(const Operand& k, const Operand& v, std::int64_t group, bool bytes) const;
+  std::int64_t page_stride(const Operand& o) const;
   void query_functions(const Operand& q);
   void row_functions(const Operand& o);
   void element_function(const Operand& o, const std::string& row);

@@ -73,7 +73,8 @@ class StepGenerator : AttentionProblem {
         "struct P {{\n  using T = {};\n  using Stored = T;\n  using Out = {};\n  enum : int {{ kDim = {}, kValueDim = "
         "{}, kGroup = {}, "
         "kPlain "
-        "= {}, kBounds = {}, kSink = {}, kZeroEmpty = {}, kAppends = 1 }};\n{}{}{}}};\n{}P p{{{}}};\n",
+        "= {}, kBounds = {}, kSink = {}, kZeroEmpty = {}, kAppends = 1, kKeyStride = 0, kValueStride = 0 "
+        "}};\n{}{}{}}};\n{}P p{{{}}};\n",
         storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), extent(d_), group, int(plain_),
         int(a_.begin || a_.end), int(bool(a_.sink)), int(a_.zero_empty), members, text_, wait, matrices ? "" : "const ",
         values);

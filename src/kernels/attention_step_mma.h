@@ -20,57 +20,14 @@
 //   wait()      after it, the results of earlier launches may be read
 //   kAppends    if 0, there is no new row: start, new_key, new_value, key and value are not called, and all keys are
 //   those of the cache
-//
-// Source: PTX ISA, "mma.m16n8k16", "ldmatrix", "movmatrix", "st.async".
+//   kKeyStride, kValueStride   0, or keys lie in pages of a multiple of 16 rows (kAppends is then 0): key_page(b, h, t)
+//   and value_page(b, h, t) are the addresses of row t, and rows of a page are so many elements apart. past_key and
+//   past_value are not called. h is a query's head here
 #pragma once
-#include "attention_step.h"
+#include "attention_step_instructions.h"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 namespace sdx {
-namespace detail {
-/// Stores to the LDS of another workgroup. `to` and `barrier`, which counts the bytes, are results of in_workgroup().
-SDX_FN void store_there(u32 to, f32 x, u32 barrier) {
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(to), "f"(x),
-               "r"(barrier)
-               : "memory");
-}
-/// Waits until the barrier's first phase is over, and with it the stores to it from other workgroups of the cluster.
-SDX_FN void wait_for_cluster(u32 barrier) {
-  u32 done;
-  do {
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], 0;\n\tselp.u32 %0, 1, "
-        "0, p;\n\t}"
-        : "=r"(done)
-        : "r"(barrier)
-        : "memory");
-  } while (!done);
-}
-/// Transposes an 8 x 8 matrix of 16-bit elements, two in each lane.
-SDX_FN u32 transposed(u32 x) {
-  u32 y;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
-  return y;
-}
-/// Four numbers of 8 bits as two pairs of T. All of them are exact in 16 bits.
-template <class T, class Number>
-SDX_FN void widened(u32 bytes, u32& low, u32& high) {
-  if constexpr (is_same<T, f16> && is_same<Number, f8e4m3fn>) {
-    to_halves(bytes, low, high);
-  } else if constexpr (is_same<T, f16> && is_same<Number, i8>) {
-    // As the mantissa of 1024 + x + 128, from which 1152 is subtracted.
-    const u32 shifted = bytes ^ 0x80808080;
-    low = __nvvm_prmt(i32(shifted), 0x64646464, 0x4140);
-    high = __nvvm_prmt(i32(shifted), 0x64646464, 0x4342);
-    asm("sub.f16x2 %0, %0, %1;" : "+r"(low) : "r"(0x64806480));
-    asm("sub.f16x2 %0, %0, %1;" : "+r"(high) : "r"(0x64806480));
-  } else {
-    const auto number = [&](u32 k) SDX_LAMBDA { return cast<f32>(bit_cast<Number>(u8(bytes >> k * 8))); };
-    low = pack2<T>(number(0), number(1));
-    high = pack2<T>(number(2), number(3));
-  }
-}
-}  // namespace detail
 
 /// kCluster: workgroups that share the keys of a sequence, 1 to 8.
 template <class P, u32 kCluster>
@@ -81,8 +38,9 @@ struct AttentionStepMma {
   static constexpr u32 kDim = P::kDim, kGroup = P::kGroup, kElements = kGroup * kDim, kWaves = kThreads / kWave;
   static constexpr layout::StepMmaLayout kLayout{kDim, kGroup, kCluster, P::kAppends != 0};
   static constexpr u32 kTile = kLayout.kTile, kChunks = kLayout.chunks(), kSlice = kElements / kCluster;
+  static constexpr bool kPaged = P::kKeyStride != 0;
   static_assert(sizeof(T) == 2 && kDim % (kConverts ? 32 : 16) == 0 && !(kConverts && P::kAppends) && kGroup <= 8 &&
-                kElements % kCluster == 0);
+                kElements % kCluster == 0 && !(kPaged && (kConverts || P::kAppends)));
   using Rows = detail::SharedRows<int(kChunks), false>;
   // Memory of a wave: keys and values of a tile, later its sums and each head's sum of exponentials. There are two
   // tiles (double buffering) where memory bandwidth is the limit; where latency is, in steps of 8 sequences with 512
@@ -107,17 +65,34 @@ struct AttentionStepMma {
     return (detail::shared_ptr<U>)((detail::shared_ptr<u8>)dynamic_lds + at);
   }
 
+  /// The sequence and the heads of a workgroup.
+  struct Unit {
+    i64 b, head;  ///< head: of keys
+    i64 row0;     ///< the first row of its keys in a cache without pages
+  };
+
   /// Issues the loads of the keys and values from `first` on, below `end`.
-  SDX_FN void fetch(i64 row0, u32 first, u32 end, detail::shared_ptr<vec16> to) const {
-    const T *keys = p.past_key() + row0 * kDim, *values = p.past_value() + row0 * kDim;
+  SDX_FN void fetch(const Unit& unit, u32 first, u32 end, detail::shared_ptr<vec16> to) const {
+    const T *keys, *values;
+    if constexpr (kPaged) {  // a tile lies in one page
+      const i64 t = first < end ? first : 0, h = unit.head * kGroup;
+      keys = p.key_page(unit.b, h, t), values = p.value_page(unit.b, h, t);
+    } else {
+      keys = p.past_key() + unit.row0 * kDim, values = p.past_value() + unit.row0 * kDim;
+    }
 #pragma clang loop unroll(full)
     for (u32 i = 0; i < kDim / 16; ++i) {
       const u32 at = i * kWave + thread_id() % kWave, row = at / kChunks, chunk = at % kChunks;
       const bool there = first + row < end;
-      const u64 from = u64(there ? first + row : 0) * kDim + chunk * 8;
       const u32 place = Rows::at(row, chunk);
-      detail::copy_async(to + place, keys + from, there);
-      detail::copy_async(to + kTileVectors + place, values + from, there);
+      if constexpr (kPaged) {
+        detail::copy_async(to + place, keys + row * u32(P::kKeyStride) + chunk * 8, there);
+        detail::copy_async(to + kTileVectors + place, values + row * u32(P::kValueStride) + chunk * 8, there);
+      } else {
+        const u64 from = u64(there ? first + row : 0) * kDim + chunk * 8;
+        detail::copy_async(to + place, keys + from, there);
+        detail::copy_async(to + kTileVectors + place, values + from, there);
+      }
     }
   }
 
@@ -344,11 +319,11 @@ struct AttentionStepMma {
       cluster_arrive();
     }
     const auto tile = lds<vec16>(wave * kWaveVectors * 16);
-    const i64 row0 = (b * kv_heads + head) * n.past_rows;
+    const Unit own{b, head, (b * kv_heads + head) * n.past_rows};
     const u32 round = kTile * kWaves * ranges;
     u32 first = kTile * (wave * ranges + range);
     const u32 past_rows = u32(min(n.past_rows, i64(n.keys)));  // later rows do not exist yet
-    fetch_tile_to_l2(row0, first, past_rows);
+    if constexpr (!kPaged) fetch_tile_to_l2(own.row0, first, past_rows);
     p.wait();
     if constexpr (kCluster == 8) start_next_launch();
     i64 at = -1;
@@ -361,9 +336,9 @@ struct AttentionStepMma {
     Held held;
     if constexpr (kCluster == 8) {
       if constexpr (kConverts)
-        held = fetch_bytes(row0, first, past_rows);
+        held = fetch_bytes(own.row0, first, past_rows);
       else
-        fetch(row0, first, past_rows, tile);
+        fetch(own, first, past_rows, tile);
       detail::copies_begun();
     }
     const auto queries = lds<T>(kQueriesAt), fresh = lds<T>(kFreshAt);
@@ -373,9 +348,9 @@ struct AttentionStepMma {
     if constexpr (kCluster != 8) {
       const u32 end = first + kTile > low ? min(high, past_rows) : 0;
       if constexpr (kConverts)
-        held = fetch_bytes(row0, first, end);
+        held = fetch_bytes(own.row0, first, end);
       else
-        fetch(row0, first, end, tile);
+        fetch(own, first, end, tile);
       detail::copies_begun();
     }
     // One workgroup appends the new row.
@@ -406,18 +381,18 @@ struct AttentionStepMma {
         const u32 next = first + round;
         detail::attention_wave_sync();
         place(held, tile);
-        held = fetch_bytes(row0, next, next + kTile > low ? min(high, past_rows) : 0);
+        held = fetch_bytes(own.row0, next, next + kTile > low ? min(high, past_rows) : 0);
       } else if constexpr (kBuffers == 2) {
         const u32 next = first + round;
         detail::attention_wave_sync();
-        if (next < high && next + kTile > low) fetch(row0, next, min(high, past_rows), first_tile + (now ^ kNext));
+        if (next < high && next + kTile > low) fetch(own, next, min(high, past_rows), first_tile + (now ^ kNext));
         detail::copies_begun();
       }
       if (first + kTile <= low) continue;  // (tiles before `low` were requested before `low` was known)
       if (!kConverts && kBuffers == 1 && first >= round) {
         detail::copies_arrived();
         detail::attention_wave_sync();
-        if constexpr (!kConverts) fetch(row0, first, min(high, past_rows), tile);
+        if constexpr (!kConverts) fetch(own, first, min(high, past_rows), tile);
       }
       if constexpr (kBuffers == 2 && !kConverts)
         detail::copies_but_last_arrived();

@@ -1,0 +1,111 @@
+"""PagedAttention of one new token for each of many sequences, which may differ much in length: the step that the engine runs most. A
+small case on the host and on simulated GPUs; those of many pages on a real NVIDIA GPU, if there is one, whose kernel divides the
+keys among clusters of workgroups. The reference is NumPy, in float64.
+"""
+
+import numpy as np
+import onnx
+import pytest
+import sardonyx
+from onnx import helper
+
+NVIDIA = [d.name for d in sardonyx.devices() if d.target.startswith("sm_")][:1]
+# Results are averages of values of order 1, which are rounded to 11 bits, as are the probabilities.
+TOLERANCE = 4e-3
+
+#: heads, heads of keys, elements of a head, rows of a page, window, columns of the table, tokens of each sequence
+SMALL = [
+    (4, 2, 64, 16, -1, 6, [0, 80, 31]),
+    (4, 4, 32, 8, 20, 6, [5, 40]),
+]
+LARGE = [
+    (32, 8, 64, 64, -1, 8, [300]),  # one sequence: clusters of 8
+    (32, 8, 64, 64, -1, 128, [8000]),  # and the keys in parts
+    (32, 8, 64, 64, -1, 128, [4600, 3, 64, 63, 65]),  # clusters of 4
+    (32, 8, 64, 64, -1, 80, [(37 * k * k) % 5000 for k in range(64)]),
+    (32, 8, 128, 64, -1, 64, [(91 * k) % 3000 for k in range(20)]),
+    (4, 4, 64, 16, -1, 40, [0, 1, 15, 16, 17, 600]),
+    (8, 2, 96, 32, -1, 40, [1000, 0, 500]),
+    (8, 2, 80, 48, -1, 30, [1000, 0, 500]),
+    (32, 8, 64, 64, 100, 40, [2000, 50, 99, 100, 101]),
+    (32, 8, 64, 8, -1, 40, [300, 7]),  # pages smaller than a tile: another kernel
+]
+WHERE = [(d, s) for d in ("host", "sim:gfx942", "sim:gfx1100") for s in SMALL]
+WHERE += [(d, s) for d in NVIDIA for s in SMALL + LARGE]
+
+
+def make_model(heads, kv_heads, size, rows, window):
+    cache = ["pages", rows, kv_heads, size]
+    half, whole = onnx.TensorProto.FLOAT16, onnx.TensorProto.INT32
+    inputs = {"x": (half, ["tokens", (heads + 2 * kv_heads) * size]), "keys": (half, cache), "values": (half, cache)}
+    inputs |= {
+        "cumulative": (whole, ["ends"]),
+        "past": (whole, ["sequences"]),
+        "table": (whole, ["sequences", "columns"]),
+    }
+    node = helper.make_node(
+        "PagedAttention", ["x", "", "", "keys", "values", "cumulative", "past", "table"], ["y", "new_keys", "new_values"],
+        domain="com.microsoft", num_heads=heads, kv_num_heads=kv_heads, local_window_size=window,
+    )  # fmt: skip
+    outputs = {"y": (half, ["tokens", heads * size]), "new_keys": (half, cache), "new_values": (half, cache)}
+    tensors = [[helper.make_tensor_value_info(n, *x) for n, x in part.items()] for part in (inputs, outputs)]
+    graph = helper.make_graph([node], "decode", *tensors)
+    versions = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=versions, ir_version=10)
+
+
+def reference(feed, shape):
+    """The output and the caches."""
+    heads, kv_heads, size, rows, window, _, past = shape
+    keys, values = feed["keys"].astype(np.float64), feed["values"].astype(np.float64)
+    q, k, v = np.split(feed["x"].astype(np.float64), [heads * size, (heads + kv_heads) * size], 1)
+    y = np.zeros((len(past), heads * size))
+    for b, count in enumerate(past):
+        places = np.arange(count + 1)
+        pages, row = feed["table"][b, places // rows], places % rows
+        keys[pages[-1], row[-1]], values[pages[-1], row[-1]] = (
+            k[b].reshape(kv_heads, size),
+            v[b].reshape(kv_heads, size),
+        )
+        seen = slice(max(0, count + 1 - window) if window > 0 else 0, None)
+        own_keys, own_values = keys[pages, row][seen], values[pages, row][seen]
+        queries = q[b].reshape(kv_heads, heads // kv_heads, size)
+        scores = np.einsum("hgd,thd->hgt", queries, own_keys) * size**-0.5
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        found = np.einsum("hgt,thd->hgd", weights, own_values) / weights.sum(-1)[..., None]
+        y[b] = found.reshape(-1)
+    return y, keys, values
+
+
+@pytest.mark.parametrize(("device", "shape"), WHERE)
+def test_one_token_each(device, shape):
+    heads, kv_heads, size, rows, _, columns, past = shape
+    rng, count = np.random.default_rng(1), len(past)
+    feed = {
+        "x": rng.standard_normal((count, (heads + 2 * kv_heads) * size)).astype(np.float16),
+        "keys": rng.standard_normal((count * columns + 1, rows, kv_heads, size)).astype(np.float16),
+        "values": rng.standard_normal((count * columns + 1, rows, kv_heads, size)).astype(np.float16),
+        "cumulative": np.arange(count + 1, dtype=np.int32),
+        "past": np.array(past, np.int32),
+        "table": (1 + rng.permutation(count * columns)).reshape(count, columns).astype(np.int32),
+    }
+    want = reference(feed, shape)
+    for b, n in enumerate(past):  # rows that no sequence has filled, and pages that it does not have
+        feed["table"][b, n // rows + 1 :] = 0
+    feed["keys"][0] = feed["values"][0] = np.nan
+    model = sardonyx.compile(make_model(*shape[:5]).SerializeToString(), device=device)
+    got = model.run(feed)
+    np.testing.assert_allclose(got["y"].astype(np.float64), want[0], rtol=0, atol=TOLERANCE)
+    for name, cache in zip(("new_keys", "new_values"), want[1:]):
+        np.testing.assert_array_equal(got[name][1:], cache.astype(np.float16)[1:])
+
+
+@pytest.mark.parametrize(("rows", "clusters"), [(64, True), (16, True), (8, False)])
+def test_kernels_of_hopper(rows, clusters):
+    """Pages of whole tiles of 16 rows take the kernel whose workgroups divide the keys in clusters of 8 or of 4: by its shared memory
+    (layout_attention.h) of each warp's tiles of 64 keys and values, one or two."""
+    model = make_model(32, 8, 64, rows, -1).SerializeToString()
+    shared = {k.lds_bytes for k in sardonyx.code_report(model, "sm_90a")}
+    tiles = {8: 8 * 2 * 16 * 64 * 2, 4: 2 * 8 * 2 * 16 * 64 * 2}
+    for size in tiles.values():
+        assert any(size <= n < size + 4096 for n in shared) == clusters, shared
