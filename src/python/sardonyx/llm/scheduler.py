@@ -17,15 +17,17 @@ from .host_pages import HostPages
 from .pages import PagePool
 
 _MULTIPLE = 64
-#: Tokens of prompts in a step beside answers: at most so many, or for each answer. A step's time grows with them, so few
-#: answers are not delayed much, and many get as many prompts after them as they need to go on together.
-_BESIDE, _BESIDE_EACH = 512, 8
+#: Tokens of a step with answers and prompts: at most so many, or for each answer. A step's time grows with them, so few
+#: answers are not delayed much, and many get as many prompts after them as they need to go on together. They fill whole
+#: tiles of GEMMs, of 128 rows: 512 tokens of a prompt beside 8 answers would need a fifth tile for 8 rows.
+_ROWS, _ROWS_EACH = 512, 8
 _LEAST = 256  #: tokens of a prompt's part that is not its last one, beside parts of others
 
 
 def most_beside(answers: int) -> int:
-    """Tokens of prompts in a step beside so many answers."""
-    return max(_BESIDE, _BESIDE_EACH * answers)
+    """Tokens of prompts in a step beside so many answers, of which there is room for a power of two (see rounded_both())."""
+    room = max(8, 1 << (answers - 1).bit_length())
+    return (max(_ROWS, _ROWS_EACH * room) - room) // _MULTIPLE * _MULTIPLE
 
 
 @dataclass(slots=True)
