@@ -186,8 +186,8 @@ Contraction of_conv(const TileKernel& t, const ConvOp& op, Value& accumulator) {
   return c;
 }
 
-// Whether each output of a convolution is a sum of so many 16-bit elements, in whole vectors, that matrix instructions
-// are faster even if most of their columns are unused (the last convolution of a decoder of images, with 3 channels).
+// Whether K of a convolution in 16-bit floats is so long, in whole vectors, that matrix instructions are faster even if
+// most of their columns are unused. An example is the last convolution of an image decoder, with 3 output channels.
 bool long_sums(const ConvOp& c, const Value& x, const Value& w) {
   constexpr std::int64_t kLongSum = 128;  // terms: eight matrix instructions of K = 16
   constexpr std::int64_t kVector = 8;     // elements of a 16-byte load

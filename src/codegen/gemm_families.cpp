@@ -1,7 +1,7 @@
 // Tilings of kernels/gemm.h and kernels/gemm_wgmma.h, and matrix-vector kernels, with their times on an H200. Those of
-// gemm_wgmma were fitted to 117 problems in 16-bit floats (ResNet-50's convolutions for 1 to 64 images, BERT-Base's and
-// ViT-B/16's GEMMs with 128 to 4096 rows), each measured with every tiling, so that the fastest tiling is chosen: the
-// chosen ones are 0.6 % slower than the best on average. Those for AMD's matrix instructions were fitted to times of
+// gemm_wgmma were fitted to 117 problems in 16-bit floats: ResNet-50's convolutions for 1 to 64 images, and BERT-Base's
+// and ViT-B/16's GEMMs with 128 to 4096 rows. Each was measured with every tiling. The chosen tilings are 0.6 % slower
+// than the best on average. Those for AMD's matrix instructions were fitted to times of
 // the simulated GPU (docs/amd-clock.md) in the same way, chip by chip.
 #include <fmt/ranges.h>
 

@@ -56,16 +56,16 @@ class Generator {
     rows = merge_vars(rows, body, offset);
     Expr count = 1;
     for (const Expr& v : rows) count = count * v->args[0];
-    const Expr blocks = idx::ceildiv(columns, kSumsBlock);
+    const Expr blocks = idx::ceildiv(columns, kAccumulatorBlock);
     work_items_ = count * blocks;
-    work_ = cost_of(body) * idx::min(columns, kSumsBlock);
+    work_ = cost_of(body) * idx::min(columns, kAccumulatorBlock);
     open_items();
     std::string lo = "0", hi = emit_.value(columns);
     if (!is_const(blocks, 1)) {
       const std::string n = emit_.value(blocks);
-      emit_.line(
-          fmt::format("const i64 lo = i64(u64(q) % u64({0})) * {1}; q = i64(u64(q) / u64({0}));", n, kSumsBlock));
-      emit_.line(fmt::format("const i64 hi = min(lo + {}, {});", kSumsBlock, hi));
+      emit_.line(fmt::format("const i64 lo = i64(u64(q) % u64({0})) * {1}; q = i64(u64(q) / u64({0}));", n,
+                             kAccumulatorBlock));
+      emit_.line(fmt::format("const i64 hi = min(lo + {}, {});", kAccumulatorBlock, hi));
       lo = "lo";
       hi = "hi";
     }
@@ -287,6 +287,6 @@ class Generator {
 
 LoopSource generate_host_loop(const LoopKernel& kernel) { return Generator(kernel).run(); }
 
-LoopSource generate_sums_epilogue(const TileKernel& kernel) { return Generator().run_epilogue(kernel); }
+LoopSource generate_accumulator_epilogue(const TileKernel& kernel) { return Generator().run_epilogue(kernel); }
 
 }  // namespace sardonyx::codegen

@@ -26,9 +26,9 @@ struct LoopSource {
 /// Host code for a kernel.
 LoopSource generate_host_loop(const LoopKernel& kernel);
 
-/// Host code for the epilogue of a product of 8-bit integers, as SumsEpilogue describes (program.h). `buffers` contains
-/// the product's own output for its sums.
-LoopSource generate_sums_epilogue(const TileKernel& kernel);
+/// Host code for the epilogue of a product of 8-bit integers, as AccumulatorEpilogue describes (program.h). `buffers`
+/// contains the product's own output for its sums.
+LoopSource generate_accumulator_epilogue(const TileKernel& kernel);
 
 /// A kernel for a GPU. Its text defines NAME(buffers..., i64 values..., u64 divisors...), to be launched with as many
 /// workgroups of kGpuThreads threads along x as `threads` asks for; with fewer, each does more.

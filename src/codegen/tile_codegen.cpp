@@ -127,7 +127,7 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   o.integer_unsigned = chip_of(arch).policy.unsigned_int8;
   o.prologues = true;
   o.gated_gemm = true;
-  o.contiguous_sums = true;
+  o.contiguous_k = true;
   o.epilogues_in_any_order = true;
   o.operands_in_any_order = true;
   o.lazy_selections = true;

@@ -126,8 +126,8 @@ std::vector<KernelCandidate> tma_candidates(const Chip& chip, std::int64_t depth
   };
   // Fitted like those of gemm_families.cpp, to 80 problems (GEMMs of BERT-Base, ViT-B/16, Whisper and Llama, and
   // convolutions of ResNet-50): the chosen tilings are 0.6 % slower than the best on average, and at most 7 %. The last
-  // one to 60 GEMMs of 64 to 1024 rows and K up to 14336, where the choice is 3.6 % slower than the best on average and
-  // at most 23 % (5.4 % and 60 % without it). Other tilings in clusters were the best of few of these.
+  // row was fitted to 60 GEMMs of 64 to 1024 rows and K up to 14336. There the choice is 3.6 % slower than the best on
+  // average, and at most 23 % (without this row 5.4 and 60 %). Other tilings in clusters were the best of few of these.
   constexpr Shape kShapes[] = {
       {128, 128, true, 1, 4910, 8.59f, 2100, 3.96f},  {64, 256, true, 1, 4800, 4.84f, 2460, 4.79f},
       {64, 128, true, 1, 5630, 2.09f, 1270, 2.83f},   {64, 128, false, 1, 2300, 3.36f, 1630, 3.21f},

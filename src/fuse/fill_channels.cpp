@@ -83,9 +83,9 @@ class Filler {
     n.inputs[1] = weights;
   }
 
-  // If s pixels are 12 contiguous bytes, and windows begin at multiples of s pixels (with taps of zeros before the
-  // kernel's first), the image is viewed as one of wide pixels without a copy, and only the weights are filled. Returns
-  // whether that is possible.
+  // Views the image as one of wide pixels, without a copy, so that only the weights are filled. Returns whether that is
+  // possible: s pixels must be 12 contiguous bytes, and windows must begin at multiples of s pixels (with taps of zeros
+  // before the kernel's first).
   bool folds_in_place(Node& n, ConvOp& c, std::int64_t channels, std::int64_t taps) {
     constexpr std::int64_t kBytes = 12;  // what kernels load of a vector of 16 (kShortA in kernels/gemm_problem.h)
     Value *x = n.inputs[0], *w = n.inputs[1];

@@ -54,7 +54,7 @@ struct FuseOptions {
   /// Operands of a GEMM may be any expression (fuse/inline_dequantization.h).
   bool prologues = false;
   /// Constant operands of tile kernels are stored with K innermost (fuse/pack_operands.h).
-  bool contiguous_sums = false;
+  bool contiguous_k = false;
   /// Attention takes masks, limits and biases as expressions, a softcap, a sink, and grouped heads.
   bool attention_expressions = false;
   /// Attention takes limits of the keys, a softcap, a sink and grouped heads, as tensors in memory.

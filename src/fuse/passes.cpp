@@ -161,9 +161,9 @@ constexpr Pass kPasses[] = {
     {"layouts", "unless fusion is off", "Chooses storage orders: channels last around convolutions.",
      "After the last pass that makes or removes tile kernels; later passes only copy operands.", fusing,
      [](PassState& s) { choose_layouts(s.graph, s.epilogues, s.options); }},
-    {"pack_operands", "contiguous_sums", "Stores constant operands of tile kernels with K innermost.",
+    {"pack_operands", "contiguous_k", "Stores constant operands of tile kernels with K innermost.",
      "After layouts: operands that have a storage order of their own are left alone.",
-     [](const FuseOptions& o) { return o.contiguous_sums; }, [](PassState& s) { pack_operands(s.graph); }},
+     [](const FuseOptions& o) { return o.contiguous_k; }, [](PassState& s) { pack_operands(s.graph); }},
     {"split_reductions", "split_reductions, unless fusion is off",
      "Splits long reductions with few results into partial reductions and their sum.",
      "After layouts: which dim is contiguous decides how a reduction is split; last, since other passes match whole "

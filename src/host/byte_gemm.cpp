@@ -82,7 +82,7 @@ void ByteGemmKernel::run(const TileArgs& args) const {
     pack_all(args.weights, rest);
     b = std::exchange(rest, rest + b_bytes_);
   }
-  Job job{args, prepared(args.src, rest), b, args.sums.call ? args.sums.block : kColumns, 1};
+  Job job{args, prepared(args.src, rest), b, args.accumulators.call ? args.accumulators.block : kColumns, 1};
   const std::int64_t blocks = s_.batches * chunks_;
   if (blocks < kUnits * s_.threads && s_.threads > 1) job.parts = quotient_up(s_.n, job.columns);
   const std::int64_t units = blocks * job.parts;
@@ -152,7 +152,7 @@ void ByteGemmKernel::compute(const Job& job, std::int64_t chunk, std::int64_t pa
 
 void ByteGemmKernel::hand_on(const Job& job, std::int64_t first, std::int64_t count, std::int64_t begin,
                              std::int64_t end, std::int64_t part, const std::int32_t* sums) const {
-  const SumsFunction& f = job.args.sums;
+  const AccumulatorFunction& f = job.args.accumulators;
   if (f.call) {
     const std::int64_t blocks = quotient_up(s_.n, f.block);
     const auto* origin = reinterpret_cast<const std::int32_t*>(reinterpret_cast<std::uintptr_t>(sums) -

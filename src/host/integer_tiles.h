@@ -1,5 +1,5 @@
 // uint8 x int8 GEMMs and convolutions as tile kernels. Their int32 accumulators are passed to the epilogue a block of
-// rows at a time, while they are in the caches (TileArgs::sums).
+// rows at a time, while they are in the caches (TileArgs::accumulators).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -30,12 +30,13 @@ struct ByteConvDesc {
   Extents in{1, 1}, out{1, 1}, kernel{1, 1}, stride{1, 1}, dilation{1, 1};
   Extents pad_begin{0, 0};  ///< may be negative; windows may also reach beyond the image's end
   int padding = 0;
-  bool features_first = false;    ///< sums are [N, M, spatial...]; only without TileArgs::sums
+  bool features_first = false;    ///< sums are [N, M, spatial...]; only without TileArgs::accumulators
   bool weights_constant = false;  ///< they are passed packed
   int threads = 1;
 };
 
-/// Run with TileArgs::sums, or else with an `out` of int32 sums. No extent is 0, except that sums may be of nothing.
+/// Run with TileArgs::accumulators, or else with an `out` of int32 accumulators. No extent is 0, except that K may be
+/// 0.
 std::shared_ptr<const TileKernel> make_byte_gemm(const ByteGemmDesc& desc);
 std::shared_ptr<const TileKernel> make_byte_convolution(const ByteConvDesc& desc);
 

@@ -39,11 +39,13 @@ class PackedWeights {
   std::unique_ptr<Impl> impl_;
 };
 
-/// What turns int32 sums into results, instead of the steps of an epilogue. A block is `block` columns of a row.
-struct SumsFunction {
-  /// Computes the blocks [begin, end), numbered row * ceil(columns / block) + block, from sums at sums[row * columns +
-  /// column]; `sums` may point outside of what is in memory. Called from several threads at once.
-  void (*call)(void* context, const std::int32_t* sums, std::int64_t begin, std::int64_t end) = nullptr;
+/// What turns int32 accumulators into results, instead of the steps of an epilogue. A block is `block` columns of a
+/// row.
+struct AccumulatorFunction {
+  /// Computes the blocks [begin, end), numbered row * ceil(columns / block) + block, from the accumulators at
+  /// accumulators[row * columns + column]; `accumulators` may point outside of what is in memory. Called from several
+  /// threads at once.
+  void (*call)(void* context, const std::int32_t* accumulators, std::int64_t begin, std::int64_t end) = nullptr;
   void* context = nullptr;
   std::int64_t block = 0;  ///< a multiple of 64
 };
@@ -58,7 +60,7 @@ struct TileArgs {
   PackedWeights* packed = nullptr;        ///< result of pack() of this kernel, or of another one for the same weights
   const void* bias = nullptr;             ///< float32, one per output column or channel; null if there is none
   std::span<const void* const> operands;  ///< tensors of the epilogue steps that have one, in order
-  SumsFunction sums;                      ///< integer_tiles.h
+  AccumulatorFunction accumulators;       ///< integer_tiles.h
   void* out = nullptr;
   std::span<const char> later;  ///< memory that later kernels read, to prefetch; see prefetches()
   void* scratch = nullptr;      ///< scratch_bytes() bytes, aligned to 64; may be null if that is 0

@@ -10,14 +10,14 @@ namespace sardonyx {
 /// in nested graphs too. `type`: kInt8, kFloat8E4M3FN or kFloat8E4M3FNUZ, whose largest value is q (127, 448, 240).
 ///
 /// Weights get a scale for each output channel, its largest absolute value / q; activations one for the tensor, the
-/// table's largest value / q. Both are symmetric, rounded to nearest even, and kept at the ends of the range. The node
-/// then multiplies what DequantizeLinear makes of both, which lowers to products of 8-bit values: sums in int32 or
-/// float32, times both scales in float32; bias and everything else stays in float32. (As TensorRT and MIGraphX
+/// table's largest value / q. Both scales are symmetric, rounded to nearest even, and kept at the ends of the range.
+/// The node then multiplies what DequantizeLinear makes of both, which lowers to products of 8-bit values: sums in
+/// int32 or float32, times both scales in float32; bias and everything else stays in float32. (As TensorRT and MIGraphX
 /// quantise; see Wu et al., "Integer Quantization for Deep Learning Inference", 2020, for the choice of scales.)
 ///
-/// A product stays in float if the table has no range of its activation, or if it has no constant weights on the right,
-/// has groups, a transposed activation, or more than two spatial axes; the report says which. Weights that nothing
-/// else reads are dropped in float.
+/// A layer stays in float if the table has no range of its activation, if its weights are not constant or not the right
+/// operand, or if it has groups, a transposed activation, or more than two spatial axes. The report says which. Float
+/// weights that nothing reads any more are dropped.
 QuantizationReport quantize_layers(model::Model& model, const CalibrationTable& table, DType type);
 
 /// Which nodes stay in float32 with precision fp16 and these ranges, because their results or the activations that they

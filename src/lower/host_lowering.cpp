@@ -46,14 +46,14 @@ class HostBlock : public BlockLowering {
   }
 
   // `out`: the buffer of the product's result.
-  SumsEpilogue sums_epilogue(const TileKernel& t, int out) {
-    SumsEpilogue e;
+  AccumulatorEpilogue accumulator_epilogue(const TileKernel& t, int out) {
+    AccumulatorEpilogue e;
     if (!t.epilogue) return e;
-    const codegen::LoopSource s = codegen::generate_sums_epilogue(t);
+    const codegen::LoopSource s = codegen::generate_accumulator_epilogue(t);
     LaunchStep l = launch(s);
     for (Value* v : s.buffers) {
       const bool sums = v == t.node->outputs[0];
-      if (sums) e.sums = static_cast<int>(l.buffers.size());
+      if (sums) e.accumulators = static_cast<int>(l.buffers.size());
       l.buffers.push_back(sums ? out : b_.buffer(v));
     }
     e.launch.push_back(std::move(l));
@@ -76,7 +76,7 @@ class HostBlock : public BlockLowering {
     g.trans_a = m->trans_a;
     g.trans_b = m->trans_b;
     g.post = post_infos(m->post);
-    if (m->integers) g.epilogue = sums_epilogue(t, g.out);
+    if (m->integers) g.epilogue = accumulator_epilogue(t, g.out);
     return g;
   }
 
@@ -138,7 +138,7 @@ class HostBlock : public BlockLowering {
     c.out_shape = t.node->outputs[0]->shape;
     c.post = post_infos(m->post);
     c.padding = m->op->padding;
-    if (m->integers) c.epilogue = sums_epilogue(t, c.out);
+    if (m->integers) c.epilogue = accumulator_epilogue(t, c.out);
     return c;
   }
 

@@ -115,8 +115,8 @@ void fields(A& a, typename A::template Ref<PostInfo> p) {
 }
 
 template <typename A>
-void fields(A& a, typename A::template Ref<SumsEpilogue> e) {
-  a(e.launch, e.sums);
+void fields(A& a, typename A::template Ref<AccumulatorEpilogue> e) {
+  a(e.launch, e.accumulators);
 }
 
 template <typename A>

@@ -10,8 +10,9 @@ namespace sardonyx {
 /// Threads of a workgroup, except for kernels whose tiling says otherwise.
 inline constexpr int kGpuThreads = 256;
 
-/// Columns of a work item of a SumsEpilogue (program.h): a multiple of every panel of the host's integer kernels.
-inline constexpr std::int64_t kSumsBlock = 256;
+/// Columns of a work item of a AccumulatorEpilogue (program.h): a multiple of every panel of the host's integer
+/// kernels.
+inline constexpr std::int64_t kAccumulatorBlock = 256;
 
 /// Columns per thread of gemm_finish (kernels/gemm_split_k.h), the second launch of split-K.
 inline constexpr int kGpuFinish = sdx::layout::kFinishColumns;

@@ -53,12 +53,14 @@ struct LaunchStep {
   Expr shared;
 };
 
-/// Generated code that turns the int32 sums of a product of 8-bit integers into results, a block of rows and columns at
-/// a time, while the sums are in the caches. Work item row * ceil(columns / kSumsBlock) + block computes columns
-/// [kSumsBlock * block, ...) of a row; rows are those of the product, in the order of the sums in memory.
-struct SumsEpilogue {
-  std::vector<LaunchStep> launch;  ///< one; none: the sums are the result
-  int sums = 0;  ///< index into the launch's buffers: the sums; the buffer there is only a placeholder
+/// Generated code that turns the int32 accumulators of a GEMM of 8-bit integers into results, a block of rows and
+/// columns at a time, while the accumulators are in the caches. Work item row * ceil(columns / kAccumulatorBlock) +
+/// block computes columns [kAccumulatorBlock * block, ...) of a row; rows are those of the GEMM, in the order of the
+/// accumulators in memory.
+struct AccumulatorEpilogue {
+  std::vector<LaunchStep> launch;  ///< one; none: the accumulators are the result
+  /// Index into the launch's buffers: the accumulators; the buffer there is only a placeholder.
+  int accumulators = 0;
 };
 
 /// An operand in memory, of kernels that load it by TMA (GpuTiling::tma). Element [z, line, k] is at offset + z *
@@ -167,7 +169,7 @@ struct GemmStep {
   Expr m, n, k;
   bool trans_a = false, trans_b = false;
   std::vector<PostInfo> post;
-  SumsEpilogue epilogue;
+  AccumulatorEpilogue epilogue;
 };
 
 /// out = post(convolution of x with w + bias); see host::ConvDesc. Shapes are the buffers' (channels first).
@@ -180,8 +182,8 @@ struct ConvStep {
   bool channels_last = false;  ///< in memory, x and out; of integers: the sums, and x always
   Exprs x_shape, w_shape, out_shape;
   std::vector<PostInfo> post;
-  SumsEpilogue epilogue;     ///< of 8-bit integers
-  std::int64_t padding = 0;  ///< what elements of x beyond its edges are, if they are integers
+  AccumulatorEpilogue epilogue;  ///< of 8-bit integers
+  std::int64_t padding = 0;      ///< what elements of x beyond its edges are, if they are integers
 };
 
 /// A tensor of attention in its buffer: elements are at offset + strides . (batch, head, row, element).

@@ -251,15 +251,16 @@ class Validator {
   }
 
   // The operands' types decide which kernels run; `floats`: there are steps or a bias.
-  void epilogue(const ProgramStep& s, const SumsEpilogue& e, int a, int b, int out, bool floats) const {
+  void epilogue(const ProgramStep& s, const AccumulatorEpilogue& e, int a, int b, int out, bool floats) const {
     const bool integers = at(a).dtype == DType::kUInt8 && at(b).dtype == DType::kInt8;
     require(e.launch.size() <= 1 && (e.launch.empty() || integers), "an epilogue that its product does not have");
     if (!integers) return;
     require(!floats, "a product of integers with an epilogue of floats");
     if (e.launch.empty()) return require(at(out).dtype == DType::kInt32, "sums of integers are not int32");
     step(s, e.launch.front());
-    require(e.launch.front().grid.empty() && e.sums >= 0 && e.sums < static_cast<int>(e.launch.front().buffers.size()),
-            "an epilogue without sums");
+    require(e.launch.front().grid.empty() && e.accumulators >= 0 &&
+                e.accumulators < static_cast<int>(e.launch.front().buffers.size()),
+            "an epilogue without accumulators");
   }
 
   void step(const ProgramStep& s, const GemmStep& g) const {

@@ -42,23 +42,23 @@ void add_post_ops(const std::vector<PostInfo>& infos, std::vector<PostOp>& ops, 
 }
 
 // The generated epilogue of a product of integers.
-class SumsCall {
+class AccumulatorCall {
  public:
-  SumsCall(const SumsEpilogue& epilogue, const HostBackend& backend, const RunState& run)
-      : launch_(epilogue.launch.front()), sums_(epilogue.sums), kernel_(backend.kernel(launch_.kernel)) {
+  AccumulatorCall(const AccumulatorEpilogue& epilogue, const HostBackend& backend, const RunState& run)
+      : launch_(epilogue.launch.front()), sums_(epilogue.accumulators), kernel_(backend.kernel(launch_.kernel)) {
     check(launch_.buffers.size() <= kMaxKernelArguments, "a kernel with {} buffers", launch_.buffers.size());
     for (const Expr& s : launch_.symbols) symbols_.push_back(run.eval(s));
   }
 
   /// For one run.
-  host::SumsFunction function(const RunState& run) {
+  host::AccumulatorFunction function(const RunState& run) {
     addresses_.clear();
     for (std::size_t k = 0; k < launch_.buffers.size(); ++k)
       addresses_.push_back(static_cast<int>(k) == sums_ ? nullptr : static_cast<char*>(run.at(launch_.buffers[k])));
     return {[](void* context, const std::int32_t* sums, std::int64_t begin, std::int64_t end) {
-              static_cast<const SumsCall*>(context)->call(sums, begin, end);
+              static_cast<const AccumulatorCall*>(context)->call(sums, begin, end);
             },
-            this, kSumsBlock};
+            this, kAccumulatorBlock};
   }
 
  private:
@@ -89,7 +89,7 @@ class HostTile : public PreparedStep {
   std::optional<host::GemmDesc> definition;  ///< a GEMM with K = 0, which no kernel supports
   int src = -1, weights = -1, bias = -1, out = -1;
   std::vector<int> operands;
-  std::optional<SumsCall> sums;
+  std::optional<AccumulatorCall> accumulators;
 
   /// Called when the kernel is known.
   void finish(RunState& run, bool constant) {
@@ -112,7 +112,7 @@ class HostTile : public PreparedStep {
     args.operands = addresses_;
     args.out = run.at(out);
     args.scratch = queue_.scratch(scratch_);
-    if (sums) args.sums = sums->function(run);
+    if (accumulators) args.accumulators = accumulators->function(run);
     if (place_ >= 0) args.later = run.prefetch->take(place_, kernel->prefetches());
     kernel->run(args);
     if (place_ >= 0) run.prefetch->set(place_, packed_->newest());
@@ -136,7 +136,7 @@ void prepare_integers(HostTile& t, const host::GemmDesc& d, const GemmStep& g, H
   const bool constant = d.b_constant && d.k > 0;  // without K there is nothing to pack
   host::ByteGemmDesc b{d.batch_a, d.batch_b, d.m, d.n, d.k, d.trans_b, constant, d.threads};
   t.kernel = host::make_byte_gemm(b);
-  if (!g.epilogue.launch.empty()) t.sums.emplace(g.epilogue, queue.backend(), run);
+  if (!g.epilogue.launch.empty()) t.accumulators.emplace(g.epilogue, queue.backend(), run);
   t.finish(run, constant);
 }
 
@@ -206,7 +206,7 @@ void prepare_integers(HostTile& t, const host::ConvDesc& d, const ConvStep& c, H
   b.weights_constant = run.is_constant(c.w);
   b.threads = run.threads;
   t.kernel = host::make_byte_convolution(b);
-  if (!c.epilogue.launch.empty()) t.sums.emplace(c.epilogue, queue.backend(), run);
+  if (!c.epilogue.launch.empty()) t.accumulators.emplace(c.epilogue, queue.backend(), run);
   t.finish(run, b.weights_constant);
 }
 

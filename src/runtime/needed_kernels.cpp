@@ -25,7 +25,7 @@ class NeededKernels {
   void add(const LaunchStep& l) {
     if (!evaluable(l.work_items, run_.symbols) || run_.eval(l.work_items) > 0) kernels_.insert(l.kernel);
   }
-  void add(const SumsEpilogue& e) {
+  void add(const AccumulatorEpilogue& e) {
     for (const LaunchStep& l : e.launch) kernels_.insert(l.kernel);
   }
   void add(const ChoiceStep& s) {

@@ -2,8 +2,9 @@
 // accesses. They are ordered
 //   - within a workgroup, by a barrier between the accesses, or by an atomic that both waves executed after the first;
 //   - between workgroups, by synchronising accesses (atomics, and loads and stores at device scope) that both
-//     workgroups executed after the first, or by a load at device scope that read a plain store which the first
-//     workgroup made no earlier than the access (for chips whose release stores have no scope: gfx90a, gfx11).
+//     workgroups executed after the first access;
+//   - between workgroups, by a load at device scope of what a plain store wrote, if the first workgroup made this store
+//     no earlier than the access. This is for chips whose release stores have no scope: gfx90a and gfx11.
 // Synchronising accesses never race with one another, nor does a store of the value that is already there. So
 // every report is a race; not every race is reported.
 #include "sim/exec/memory_checks.h"

@@ -12,7 +12,7 @@ using testing::HasSubstr;
 
 FuseOptions packing() {
   FuseOptions o = any_device();
-  o.contiguous_sums = true;
+  o.contiguous_k = true;
   return o;
 }
 

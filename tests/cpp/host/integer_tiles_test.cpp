@@ -34,7 +34,7 @@ struct Collected {
   Collected(std::int64_t rows, std::int64_t n) : out(size(rows, n)), times(size(rows, n)), columns(n) {}
   static std::size_t size(std::int64_t rows, std::int64_t n) { return static_cast<std::size_t>(rows * n); }
 
-  SumsFunction function(std::int64_t block) {
+  AccumulatorFunction function(std::int64_t block) {
     width = block;
     return {[](void* context, const std::int32_t* sums, std::int64_t begin, std::int64_t end) {
               static_cast<Collected*>(context)->take(sums, begin, end);
@@ -76,7 +76,7 @@ void expect_sums(const TileKernel& kernel, bool packed, const void* a, const voi
   ASSERT_EQ(out, expected) << label;
   if (!function) return;
   Collected collected(rows, columns);
-  args.sums = collected.function(64);
+  args.accumulators = collected.function(64);
   args.out = nullptr;
   kernel.run(args);
   for (std::size_t i = 0; i < expected.size(); ++i) {
