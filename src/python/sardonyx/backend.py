@@ -12,6 +12,8 @@ import sardonyx
 
 
 class SardonyxRep(BackendRep):
+    """A compiled model. run() takes arrays in the order of the inputs, or by name, and returns a named tuple."""
+
     def __init__(self, model: sardonyx.Model):
         self.model = model
 
@@ -34,6 +36,8 @@ class SardonyxRep(BackendRep):
 
 
 class SardonyxBackend(Backend):
+    """Compiles ONNX models for the host. prepare() also takes the options of sardonyx.compile."""
+
     #: What "CPU" means: a name for sardonyx.compile(device=).
     device = "host"
 

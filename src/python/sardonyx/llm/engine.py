@@ -208,6 +208,7 @@ class Engine(Texts, EngineSteps):
     # ---- requests
     @property
     def device(self) -> str:
+        """The names of its devices."""
         return self._decoder.device
 
     @property

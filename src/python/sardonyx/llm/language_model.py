@@ -128,6 +128,7 @@ class LanguageModel(Texts):
 
     @property
     def device(self) -> str:
+        """The names of its devices."""
         return self._engine.device
 
     def close(self) -> None:

@@ -87,6 +87,7 @@ class argument(_sardonyx.Memory):
         self._address = data.value or 0
 
     def get_shape(self) -> shape:
+        """Element type, sizes and strides."""
         return self._shape
 
     def data_ptr(self) -> int:

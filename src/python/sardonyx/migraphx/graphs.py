@@ -59,6 +59,7 @@ class op:
         return made
 
     def name(self) -> str:
+        """The name of the operator."""
         return self._name
 
     def values(self) -> Any:
@@ -83,9 +84,11 @@ class macro:
         self._name, self._options = name, {k: _plain(v) for k, v in options.items()}
 
     def name(self) -> str:
+        """The name of the ONNX operator."""
         return self._name
 
     def options(self) -> dict[str, Any]:
+        """Its attributes by name."""
         return dict(self._options)
 
 
@@ -97,15 +100,19 @@ class instruction_ref:
         self._id = library.size("+instruction_id", handle)
 
     def shape(self) -> shape:
+        """The shape of the value."""
         return shape._of(library.make("shape", "+instruction_shape", self._handle))
 
     def op(self) -> op:
+        """The operator, with its attributes."""
         return op._of(library.make("operation", "+instruction_operation", self._handle), self.name())
 
     def name(self) -> str:
+        """The name of the operator; "@param", "@literal" and "@return" are no operators."""
         return library.text("+instruction_name", self._handle)
 
     def inputs(self) -> list[instruction_ref]:
+        """The values that the instruction reads."""
         count = library.size("+instruction_inputs_size", self._handle)
         each = (library.make("instruction", "+instruction_input", self._handle, c_size_t(k)) for k in range(count))
         return [instruction_ref(h, self._module) for h in each]
@@ -115,6 +122,7 @@ class instruction_ref:
         return [i for i in self._module if any(x._id == self._id for x in i.inputs())]
 
     def get_literal(self) -> argument:
+        """The data of a literal. Raises RuntimeError for other instructions."""
         return argument._of(library.make("argument", "+instruction_literal", self._handle))
 
     def __eq__(self, other: object) -> bool:
@@ -140,9 +148,11 @@ class module:
         return instruction_ref(library.make("instruction", function, *arguments), self)
 
     def print(self) -> None:
+        """Prints the instructions."""
         print(self)
 
     def add_parameter(self, name: str, shape: shape) -> instruction_ref:
+        """An input of the program."""
         return self._made("module_add_parameter", self._handle, name.encode(), shape._handle)
 
     def add_literal(self, data: Any) -> instruction_ref:
@@ -160,6 +170,7 @@ class module:
     def add_instruction(
         self, op: op, args: Sequence[instruction_ref], mod_args: Sequence[module] = ()
     ) -> instruction_ref:
+        """The result of an operator on these values. mod_args: the modules of control flow ("if", "loop")."""
         inputs = self._instructions(args)
         if not mod_args:
             return self._made("module_add_instruction", self._handle, op._handle, inputs)
@@ -167,9 +178,11 @@ class module:
         return self._made("module_add_instruction_with_mod_args", self._handle, op._handle, inputs, modules)
 
     def add_return(self, args: Sequence[instruction_ref]) -> instruction_ref:
+        """Makes these values the results."""
         return self._made("module_add_return", self._handle, self._instructions(args))
 
     def replace_return(self, args: Sequence[instruction_ref]) -> instruction_ref:
+        """Makes these values the results in place of earlier ones."""
         return self._made("+module_replace_return", self._handle, self._instructions(args))
 
     def _macro(self, before: Any, macro: macro, args: Sequence[instruction_ref]) -> list[instruction_ref]:

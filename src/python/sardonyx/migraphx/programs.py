@@ -22,6 +22,7 @@ class target:
 
 
 def get_target(name: str) -> target:
+    """What to compile for: "gpu", "ref", "cpu"; see target."""
     return target(name)
 
 
@@ -61,12 +62,15 @@ class program:
         return found
 
     def get_parameter_names(self) -> list[str]:
+        """The names of the inputs."""
         return list(self.get_parameter_shapes())
 
     def get_output_shapes(self) -> list[shape]:
+        """The shapes of the results."""
         return shapes_of(library.make("shapes", "program_get_output_shapes", self._handle))
 
     def is_compiled(self) -> bool:
+        """Whether compile() has been called, also before the program was saved."""
         return library.flag("+program_is_compiled", self._handle)
 
     def compile(
@@ -81,9 +85,11 @@ class program:
         call("program_compile", self._handle, t._handle, options)
 
     def get_main_module(self) -> module:
+        """The module that a run begins with."""
         return module(library.borrow("program_get_main_module", self._handle, owner=self._handle))
 
     def create_module(self, name: str) -> module:
+        """A new module, for control flow."""
         return module(library.borrow("program_create_module", self._handle, name.encode(), owner=self._handle))
 
     def _results(self, made: Handle, kept: list[Any]) -> list[argument]:
@@ -111,9 +117,11 @@ class program:
         raise RuntimeError("program.to_py is not offered here; print(program) lists it, save() stores it")
 
     def sort(self) -> None:
+        """Puts the instructions in an order in which they can run."""
         call("program_sort", self._handle)
 
     def print(self) -> None:
+        """Prints the instructions."""
         print(self)
 
     def __eq__(self, other: object) -> bool:
@@ -285,6 +293,7 @@ def save_buffer(p: program) -> bytes:
 
 
 def load_buffer(b: bytes) -> program:
+    """The program of which save_buffer() made these bytes."""
     return program._of(library.make("program", "+load_buffer", b, c_size_t(len(b))))
 
 

@@ -81,6 +81,7 @@ class dynamic_dimension:
         self.optimals = set(optimals)
 
     def is_fixed(self) -> bool:
+        """Whether there is only one size."""
         return self.min == self.max
 
     def __eq__(self, other: object) -> bool:
@@ -152,29 +153,37 @@ class shape:
         return data[: n.value] if n.value else []
 
     def type(self) -> type_t:
+        """The element type."""
         t = c_int()
         call("shape_type", byref(t), self._handle)
         return type_t(t.value)
 
     def lens(self) -> list[int]:
+        """The sizes of the dims."""
         return self._sizes("lengths")
 
     def strides(self) -> list[int]:
+        """The distance of neighbours along each dim, in elements."""
         return self._sizes("strides")
 
     def ndim(self) -> int:
+        """The number of dims."""
         return library.size("shape_ndim", self._handle)
 
     def elements(self) -> int:
+        """The number of elements."""
         return library.size("shape_elements", self._handle)
 
     def bytes(self) -> int:
+        """The bytes of memory that a tensor takes, gaps between elements included."""
         return library.size("shape_bytes", self._handle)
 
     def type_string(self) -> str:
+        """The name of the element type: "float_type"."""
         return self.type().name
 
     def type_size(self) -> int:
+        """The bytes of an element."""
         return self.numpy_dtype().itemsize
 
     def numpy_dtype(self) -> np.dtype[Any]:
@@ -205,12 +214,15 @@ class shape:
         return not self.dynamic() and 0 in self.strides()
 
     def standard(self) -> bool:
+        """Whether elements are row-major without gaps."""
         return library.flag("shape_standard", self._handle)
 
     def scalar(self) -> bool:
+        """Whether all elements are the same one of the tensor."""
         return not self.dynamic() and all(s == 0 for s in self.strides())
 
     def dynamic(self) -> bool:
+        """Whether sizes are not known before a run."""
         return library.flag("shape_dynamic", self._handle)
 
     def __eq__(self, other: object) -> bool:
