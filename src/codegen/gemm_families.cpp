@@ -73,8 +73,9 @@ std::span<const AmdTile> amd_tiles(const Chip& chip) {
   // Operands of RDNA 3 take twice the registers, which leaves none for larger tiles or for more of them in flight.
   static constexpr AmdTile kRdna3[] = {
       {32, 32, {1, 1, 8}, 256, 2, 2, {11300, 1.43f, 597, 1.24f}},
-      {64, 32, {2, 1, 4}, 256, 2, 2, {10100, 1.46f, 1140, 2.22f}},
+      {64, 32, {2, 1, 4}, 256, 2, 2, {10100, 1.46f, 1140, 2.27f}},
       {64, 64, {2, 2, 2}, 128, 2, 2, {8780, 4.09f, 1490, 4.01f}},
+      {96, 64, {2, 2, 2}, 64, 2, 2, {8800, 5.0f, 2300, 5.1f}},  // fitted to 4 GEMMs and 5 convolutions
       {128, 64, {4, 2, 1}, 64, 2, 2, {8690, 8.01f, 2290, 7.92f}},
       {128, 128, {4, 2, 1}, 64, 1, 1, {8820, 22.2f, 3070, 16.8f}},
   };

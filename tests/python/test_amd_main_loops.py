@@ -117,7 +117,7 @@ def check_no_wait(loop):
     """No wait for memory between a loop's last load and the matrix instruction that follows it."""
     loads = [k for k, text in enumerate(loop) if text.startswith(("global_load", "buffer_load"))]
     matrix = [k for k, text in enumerate(loop) if MATRIX.search(text)]
-    assert len(loads) >= 4 and len(matrix) >= 8, loop
+    assert len(loads) >= 4 and len(matrix) >= 6, loop  # RDNA 3: tiles of 96 x 64, of which a wave has 6 for each step
     # The loop may begin in the middle of a step: from its loads on, around its end if need be.
     after = [k for k in matrix if k > loads[-1]] or [len(loop) + matrix[0]]
     between = (loop + loop)[loads[-1] : after[0]]

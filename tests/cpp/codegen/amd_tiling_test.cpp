@@ -37,5 +37,8 @@ TEST(AmdTiling, ShortSumsTakeNoTilesThatDivideK) {
   EXPECT_EQ(tile_of("gfx942", 128, 768, 768), "32x32");
 }
 
+// One tile for each of 48 workgroup processors.
+TEST(AmdTiling, TilesFitTheUnitsOfRdna3) { EXPECT_EQ(tile_of("gfx1100", 384, 768, 3072), "96x64"); }
+
 }  // namespace
 }  // namespace sardonyx::codegen
