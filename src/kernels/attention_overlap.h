@@ -235,8 +235,8 @@ struct AttentionOverlapped : AttentionKernel<P, kForm> {
     if (t < end) {
       const auto first = shared, other = shared + kTileChunks;
       f32 scores[kTilesQ][kTilesK][kCount] = {}, next[kTilesQ][kTilesK][kCount] = {};
-      // All loads are issued before the first wait. One branch for all: where two paths join, the compiler has each wait
-      // for the loads of the other.
+      // All loads are issued before the first wait. One branch for all: where two paths join, the compiler has each
+      // wait for the loads of the other.
       if (from.near && t + 3 * kKeys <= i32(from.limit) && t + 3 * kKeys <= end)
         begin<true>(t, end, from, first, other, s);
       else
