@@ -149,6 +149,8 @@ def shapes() -> list[Case]:
     return [
         Case("Reshape", lambda x: tf.reshape(x, (-1, 2)), ((None, 4),)),
         Case("Reshape_of_Shape", lambda x: tf.reshape(x, (tf.shape(x)[0], -1)), ((None, 4, 2),)),
+        Case("Bucketize", lambda x: tf.raw_ops.Bucketize(input=x, boundaries=[-1.0, 0.0, 1.0]), (SPECIAL,)),
+        Case("Bucketize of integers", lambda x: tf.raw_ops.Bucketize(input=x, boundaries=[0.5, 2.0]), (np.arange(4).astype(np.int32),)),
         Case("Flatten", lambda x: tf.keras.layers.Flatten()(x), ((None, 4, 2),)),
         Case("Transpose", lambda x: tf.transpose(x, (2, 0, 1)), ((None, 4, 2),)),
         Case("ExpandDims", lambda x: tf.expand_dims(x, 1), ((None, 4),)),

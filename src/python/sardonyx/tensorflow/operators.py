@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 FLOATS = (1, 10, 11, 16)  # onnx.TensorProto's float, float16, double, bfloat16
-INT64, BOOL = 7, 9
+FLOAT, INT64, BOOL, DOUBLE = 1, 7, 9, 11
 
 
 class Maker:
@@ -188,6 +188,18 @@ def crop_and_resize(m: Maker) -> str:
     return m.op("Where", m.op("Or", *beyond, dtype=BOOL), m.constant(outside), mixed(top, bottom, between[0]))
 
 
+def bucketize(m: Maker) -> str:
+    """How many boundaries are not above an element; all of them for NaN. Integers are compared as float32, as TensorFlow does."""
+    x = m.node.input[0]
+    dtype = m.ctx.get_dtype(x)
+    if dtype != DOUBLE:
+        x, dtype = m.cast(x, FLOAT), FLOAT
+    boundaries = np.asarray(m.node.get_attr_value("boundaries"), np.float32)
+    column = m.op("Unsqueeze", x, m.constant([-1], np.int64), dtype=dtype)
+    below = m.op("Less", column, m.constant(boundaries, np.float64 if dtype == DOUBLE else np.float32), dtype=BOOL)
+    return m.op("ReduceSum", m.cast(m.op("Not", below, dtype=BOOL), m.dtype), m.constant([-1], np.int64), keepdims=0)
+
+
 OPERATORS: dict[str, Callable[[Maker], str]] = {
     "Erfc": erfc,
     "Log1p": log1p,
@@ -200,6 +212,7 @@ OPERATORS: dict[str, Callable[[Maker], str]] = {
     "FakeQuantWithMinMaxVars": fake_quantization,
     "FakeQuantWithMinMaxVarsPerChannel": fake_quantization,
     "CropAndResize": crop_and_resize,
+    "Bucketize": bucketize,
 }
 
 
