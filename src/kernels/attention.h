@@ -7,7 +7,7 @@
 
 namespace sdx {
 
-/// Correct with any number of workgroups; at most batch * units * tiles * splits of them get work.
+/// Launch: batch * units * tiles * splits workgroups, or any number from kMostBlocks (gpu.h) on.
 template <class P, int kForm>
 SDX_FN void attention(const P& p, const AttentionSizes& n, u32 batches) {
   using Kernel = AttentionOf<P, kForm>;

@@ -101,27 +101,33 @@ SDX_FN void start_next_launch_if_small() {
 SDX_FN u32 first_thread() { return block_id() * kThreads + thread_id(); }
 SDX_FN u32 all_threads() { return block_count() * kThreads; }
 
-/// The step of a loop over `Items` items, for workgroups or threads. Up to 2^20 workgroups, one workgroup (thread) per
-/// item is launched (runtime/gpu_steps.cpp), so the loop body runs once; on AMD the step is then a constant, because
-/// the size of the grid would be read from memory.
+/// Up to so many workgroups, a launch has one workgroup (thread) for each item (runtime/gpu_steps.cpp). Tests set
+/// fewer.
+#if !defined(SDX_MOST_BLOCKS)
+#define SDX_MOST_BLOCKS (1 << 20)
+#endif
+inline constexpr u64 kMostBlocks = SDX_MOST_BLOCKS;
+
+/// The step of a loop over `Items` items, for workgroups or threads. Up to kMostBlocks workgroups the loop body runs
+/// once; on AMD the step is then a constant, because the size of the grid would be read from memory.
 template <u64 Items>
 SDX_FN u32 block_step() {
 #if defined(__AMDGCN__)
-  if constexpr (Items <= (u64(1) << 20)) return Items;
+  if constexpr (Items <= kMostBlocks) return Items;
 #endif
   return block_count();
 }
 template <u64 Items>
 SDX_FN u32 thread_step() {
 #if defined(__AMDGCN__)
-  if constexpr (Items <= (u64(1) << 20) * kThreads) return Items;
+  if constexpr (Items <= kMostBlocks * kThreads) return Items;
 #endif
   return all_threads();
 }
-/// Whether a workgroup of a launch over `count` items, one for each workgroup up to 2^20 (as above), has more than one.
+/// Whether a workgroup of a launch over `count` items may have more than one.
 SDX_FN bool has_more(u64 count) {
 #if defined(__AMDGCN__)
-  return count > (u64(1) << 20);
+  return count > kMostBlocks;
 #else
   return true;
 #endif

@@ -73,7 +73,8 @@ TEST(SharedLayouts, SingleTokenAttention) {
   expect_compiles(
       "template <int D, int G, int A> struct P { using T = f16; using Out = f16; using Stored = f16; enum : int { kDim "
       "= D, kValueDim = D, "
-      "kGroup = G, kAppends = A, kPlain = 1, kBounds = 0, kSink = 0, kZeroEmpty = 0 }; };\n#include \"attention.h\"\n"
+      "kGroup = G, kAppends = A, kPlain = 1, kBounds = 0, kSink = 0, kZeroEmpty = 0, kKeyStride = 0 }; };\n#include "
+      "\"attention.h\"\n"
       "#include \"attention_step_mma.h\"\n" +
       text);
 }

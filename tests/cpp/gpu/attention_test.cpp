@@ -146,7 +146,8 @@ void run_case(Gpu& gpu, const Case& c) {
                                   << c.group << " direct " << c.direct << " biased " << c.biased << " bounds "
                                   << c.bounds << " sink " << c.sink << " decode " << c.decode << " splits "
                                   << c.splits);
-  std::string source = kSource;
+  // Few blocks, so that each processes several items.
+  std::string source = std::string("#define SDX_MOST_BLOCKS 3\n") + kSource;
   const auto put = [&](const std::string& what, const std::string& with) {
     for (std::size_t at; (at = source.find(what)) != std::string::npos;) source.replace(at, what.size(), with);
   };
@@ -171,7 +172,6 @@ void run_case(Gpu& gpu, const Case& c) {
   void *pq = dq.get(), *pk = dk.get(), *pv = dv.get(), *pb = db.get(), *po = dout.get(), *pp = partial.get();
   std::int64_t n[] = {c.queries, c.keys, c.heads, c.group, c.low, c.high, c.decode ? c.group : 1, c.splits, 2};
   void* args[] = {&pq, &pk, &pv, &pb, &po, &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &n[6], &n[7], &pp, &n[8]};
-  // Few blocks, so that each processes several items.
   start(gpu, module->function("run"), {3}, {256}, args);
   if (c.splits > 1) start(gpu, module->function("merge"), {3}, {256}, args);
   from_gpu(gpu, out, po);
