@@ -40,5 +40,12 @@ TEST(AmdTiling, ShortSumsTakeNoTilesThatDivideK) {
 // One tile for each of 48 workgroup processors.
 TEST(AmdTiling, TilesFitTheUnitsOfRdna3) { EXPECT_EQ(tile_of("gfx1100", 384, 768, 3072), "96x64"); }
 
+// One or two for each of 32. Many rounds take larger tiles.
+TEST(AmdTiling, TilesFitTheUnitsOfRdna4) {
+  EXPECT_EQ(tile_of("gfx1201", 384, 768, 3072), "96x96");
+  EXPECT_EQ(tile_of("gfx1201", 768, 768, 3072), "96x96");
+  EXPECT_EQ(tile_of("gfx1201", 4096, 768, 3072), "128x128");
+}
+
 }  // namespace
 }  // namespace sardonyx::codegen
