@@ -380,6 +380,21 @@ SDX_FN void store_octets(const P& p, const Acc (&acc)[TN][8], u32 z, u32 row, u3
   }
 }
 
+/// Waits for both warpgroups' sums of a tile, and stores them through the memory of the stages. Slices: as for
+/// gemm_wgmma<>.
+template <int Slices, class P, int TN, class Acc>
+SDX_FN void store_tile(const P& p, const Acc (&acc)[1][TN][8], u32 z, u32 first_row, u32 first_col) {
+  const u32 wave = thread_id() / 32;
+  wgmma_wait<0>();
+  wait_copies<0>();
+  barrier();
+  if constexpr (Slices == 1)
+    store_acc<P, 1, TN, 8, 1>(p, acc, (shared_f32*)dynamic_lds, z, first_row + wave * 16, first_col, wave, 0);
+  else
+    store_acc<P, 1, TN, 4, Slices>(p, acc, (shared_f32*)dynamic_lds, z, first_row + wave % 4 * 16, first_col, wave % 4,
+                                   wave / 4);
+}
+
 }  // namespace gemm_detail
 
 /// Two warpgroups compute a tile of BN columns. With Slices = 1 each has 64 of its 128 rows; with Slices = 2 both have
@@ -440,14 +455,7 @@ SDX_FN void gemm_wgmma(const P& p) {
     wgmma_commit();
     wgmma_wait<1>();
   }
-  wgmma_wait<0>();
-  wait_copies<0>();
-  barrier();
-  if constexpr (Slices == 1)
-    store_acc<P, 1, TN, 8, 1>(p, acc, (shared_f32*)dynamic_lds, z, first_row + wave * 16, first_col, wave, 0);
-  else
-    store_acc<P, 1, TN, 4, Slices>(p, acc, (shared_f32*)dynamic_lds, z, first_row + wave % 4 * 16, first_col, wave % 4,
-                                   group);
+  store_tile<Slices>(p, acc, z, first_row, first_col);
 }
 
 }  // namespace sdx

@@ -122,14 +122,7 @@ SDX_FN void gemm_wgmma_packed(const P& p) {
       wgmma_wait<1>();
     }
   }
-  wgmma_wait<0>();
-  wait_copies<0>();
-  barrier();
-  if constexpr (Slices == 1)
-    store_acc<P, 1, TN, 8, 1>(p, acc, (shared_f32*)dynamic_lds, z, first_row + wave * 16, first_col, wave, 0);
-  else
-    store_acc<P, 1, TN, 4, Slices>(p, acc, (shared_f32*)dynamic_lds, z, first_row + wave % 4 * 16, first_col, wave % 4,
-                                   group);
+  store_tile<Slices>(p, acc, z, first_row, first_col);
 }
 
 }  // namespace sdx
