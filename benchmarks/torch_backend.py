@@ -147,7 +147,7 @@ class Engines:
         return len(self.graphs) + sum(len(c.programs) for c in self.graphs)
 
     def models(self) -> list[Any]:
-        return [p.model for c in self.graphs for p, _ in c.programs if p.model is not None]
+        return [p.model for c in self.graphs for p, *_ in c.programs if p.model is not None]
 
     def compiled_objects(self) -> list[int]:
         """Of Sardonyx's programs: objects that calls waited for, and all."""

@@ -1,5 +1,5 @@
 // com.microsoft MoE and QMoE: a layer of experts (small feed-forward networks); a router chooses a few of them for each
-// token.
+// token. com.sardonyx GroupedMatMul: one of their projections, of rows that are sorted by expert, as PyTorch has it.
 //
 // Tokens are grouped by expert (routine `group`), so that each block of rows is a GEMM with the weights of one expert.
 // Only experts that some token has chosen are read, and tokens share a reading of their weights.
@@ -13,17 +13,20 @@
 namespace sardonyx {
 namespace {
 
-using tensor::accumulator;
-
 constexpr std::int64_t kMostExperts = 1024;  // of the routine `group` on GPUs
 constexpr double kJitter = 0.01;             // of the sparse mixer, as its models are trained
 
-// Weights [E, N, K] of one projection, with what it adds.
+// Weights [E, N, K] of one projection, with what it adds; or [E, K, N].
 struct Projection {
   Value *weights = nullptr, *bias = nullptr;  // null for none
+  bool k_first = false;
 
   explicit operator bool() const { return weights != nullptr; }
-  Expr outputs() const { return weights->shape[1]; }
+  Expr outputs() const { return weights->shape[k_first ? 2 : 1]; }
+  Expr inputs() const { return weights->shape[k_first ? 1 : 2]; }
+  Expr at(const Expr& expert, const Expr& n, const Expr& k) const {
+    return tensor::at(weights, k_first ? Exprs{expert, k, n} : Exprs{expert, n, k});
+  }
 };
 
 // The experts of each token, and the weights of their results.
@@ -101,13 +104,13 @@ Groups group(Graph& g, Value* experts, const Expr& count) {
   return r;
 }
 
-// y[z, row, n] = sum over k of x[row of the block, k] * weights[owner of the block, n, k]
+// y[z, row, n] = sum over k of x[row of the block, k] * the weight of the owner of the block for n and k
 Value* product(Graph& g, const Groups& groups, const Projection& p, DType out,
                const std::function<Expr(const Expr& z, const Expr& row, const Expr& k)>& x) {
   const Exprs shape = {groups.blocks, groups.rows, p.outputs()};
   const Exprs vars = tensor::loop_vars(shape);
-  const Expr k = loop_var(p.weights->shape[2]);
-  const Expr a = x(vars[0], vars[1], k), b = tensor::at(p.weights, {groups.owner(vars[0]), vars[2], k});
+  const Expr k = loop_var(p.inputs());
+  const Expr a = x(vars[0], vars[1], k), b = p.at(groups.owner(vars[0]), vars[2], k);
   std::vector<Value*> inputs = loads_of(a);
   for (Value* v : loads_of(b))
     if (std::find(inputs.begin(), inputs.end(), v) == inputs.end()) inputs.push_back(v);
@@ -281,9 +284,52 @@ void qmoe(OpContext& c) {
   run_experts(c, e, c.opt(14));
 }
 
+// Inputs: rows [S, K], sorted by expert; weights [E, K, N]; ends [E], integers that do not decrease: expert e has the
+// rows from ends[e - 1] (0 for the first) to before ends[e]. Output [S, N]; rows after the last end are 0.
+void grouped_matmul(OpContext& c) {
+  Graph& g = c.graph();
+  Value *x = c.in(0), *ends = c.in(2);
+  const Projection p{c.in(1), nullptr, true};
+  c.require(x->rank() == 2, "rows of rank {}", x->rank());
+  c.require(p.weights->rank() == 3, "weights of rank {}", p.weights->rank());
+  c.require(ends->rank() == 1, "ends of rank {}", ends->rank());
+  c.require(is_integer(ends->dtype), "ends of {}", name(ends->dtype));
+  c.require(p.weights->dtype == x->dtype, "rows of {} and weights of {}", name(x->dtype), name(p.weights->dtype));
+  const Expr rows = x->shape[0], count = p.weights->shape[0];
+  std::int64_t experts = 0;
+  if (!is_const_int(count, experts) || experts < 1 || experts > kMostExperts)
+    c.refuse("{} experts; there may be up to {}", to_string(count), kMostExperts);
+  g.add_check(compare(Op::kEq, ends->shape[0], count), "there is not one end for each expert's weights");
+  g.add_check(compare(Op::kEq, x->shape[1], p.inputs()), "the rows' length doesn't fit the weights");
+
+  const auto is_before = [&](const Expr& row, const Expr& expert) {
+    return compare(Op::kLt, row, cast(tensor::at(ends, {expert}), DType::kInt64));
+  };
+  Value* owners = tensor::generate(g, {rows}, [&](const Exprs& i) {
+    const Expr e = loop_var(count);  // the row's expert is the number of those that end before it
+    const Expr passed = select(is_before(i[0], e), constant(0, DType::kInt64), constant(1, DType::kInt64));
+    return el::min(sardonyx::reduce(ReduceKind::kSum, {e}, passed), experts - 1);
+  });
+  const Groups groups = group(g, owners, count);
+  Value* y = product(g, groups, p, x->dtype, [&](const Expr& z, const Expr& row, const Expr& k) {
+    return tensor::at(x, {idx::max(0, tensor::at(groups.sources, {z, row})), k});
+  });
+  Value* flat = tensor::reshape(g, y, {groups.blocks * groups.rows, p.outputs()});
+  c.out(0, tensor::generate(g, {rows, p.outputs()}, [&](const Exprs& i) {
+          const Expr value = tensor::at(flat, {tensor::at(groups.positions, {i[0]}), i[1]});
+          return select(is_before(i[0], experts - 1), value, constant(0, x->dtype));
+        }));
+}
+
 }  // namespace
 
 void register_moe(OpRegistry& r) {
+  r.add(
+      {.name = "GroupedMatMul",
+       .domain = "com.sardonyx",
+       .lower = grouped_matmul,
+       .dtypes = "floats",
+       .notes = "rows [S, K] sorted by expert, weights [E, K, N], ends [E] of the experts' rows; up to 1024 experts"});
   r.add({.name = "MoE", .domain = "com.microsoft", .lower = moe, .dtypes = "floats", .notes = "up to 1024 experts"});
   r.add({.name = "QMoE",
          .domain = "com.microsoft",

@@ -38,3 +38,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (left_out if index % SLOW_PART else kept).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture
+def graphs():
+    """The graphs that torch.compile(backend="sardonyx") makes during a test."""
+    import sardonyx.torch
+    import torch
+
+    found: list = []
+    torch._dynamo.reset()
+    stop = sardonyx.torch.observe(found.append)
+    yield found
+    stop()
+    torch._dynamo.reset()

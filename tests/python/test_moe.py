@@ -5,7 +5,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import sardonyx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 MS = "com.microsoft"
 HIDDEN, INTER = 48, 32
@@ -309,3 +309,44 @@ def test_an_invalid_model_is_an_error():
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.zeros((4, INTER, HIDDEN), np.float32), "i2"))
     with pytest.raises(sardonyx.Error, match="MoE"):
         sardonyx.compile(model)
+
+
+def grouped_model(dtype, experts, k, n, ends_dtype=TensorProto.INT64):
+    given = {"rows": (dtype, ["S", k]), "weights": (dtype, [experts, k, n]), "ends": (ends_dtype, [experts])}
+    node = helper.make_node("GroupedMatMul", list(given), ["y"], domain="com.sardonyx")
+    infos = [helper.make_tensor_value_info(name, t, shape) for name, (t, shape) in given.items()]
+    graph = helper.make_graph([node], "grouped", infos, [helper.make_tensor_value_info("y", dtype, ["S", n])])
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid(d, v) for d, v in (("", 21), ("com.sardonyx", 1))]
+    )
+
+
+#: Rows of each expert, and rows that none has.
+GROUPS = [((3, 0, 70, 1), 0), ((0, 0, 0, 5), 2), ((1, 1, 1, 1), 0), ((0, 0, 0, 0), 3), ((200, 100, 0, 33), 1)]
+
+
+@pytest.mark.parametrize("device", ["host", *CHIPS])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_grouped_matmul(device, dtype):
+    model = sardonyx.compile(grouped_model(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), 4, 40, 24), device=device)
+    rng = np.random.default_rng(5)
+    weights = rng.standard_normal((4, 40, 24)).astype(dtype)
+    for counts, others in GROUPS:
+        rows = rng.standard_normal((sum(counts) + others, 40)).astype(dtype)
+        ends = np.cumsum(counts)
+        got = model(rows=rows, weights=weights, ends=ends)["y"]
+        owners = np.repeat(np.arange(4), counts)
+        want = np.zeros((len(rows), 24))
+        want[: len(owners)] = np.einsum("sk,skn->sn", rows[: len(owners)].astype(float), weights[owners].astype(float))
+        # Sums of 40 products of normal values: float32 accumulators, then rounded to the type.
+        np.testing.assert_allclose(
+            got, want, rtol=2e-3 if dtype == np.float16 else 1e-5, atol=1e-2 if dtype == np.float16 else 1e-5
+        )
+        assert not np.any(np.asarray(got)[len(owners) :])
+
+
+def test_grouped_matmul_refuses():
+    with pytest.raises(sardonyx.Error, match="1025 experts; there may be up to 1024"):
+        sardonyx.compile(grouped_model(TensorProto.FLOAT, 1025, 4, 4), device="host")
+    with pytest.raises(sardonyx.Error, match="ends of float32"):
+        sardonyx.compile(grouped_model(TensorProto.FLOAT, 4, 4, 4, TensorProto.FLOAT), device="host")

@@ -16,17 +16,7 @@ nn = torch.nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks"))
 importlib.import_module("sardonyx.torch")
-
-
-@pytest.fixture
-def graphs():
-    """The graphs that are compiled during a test."""
-    found: list = []
-    torch._dynamo.reset()
-    stop = sardonyx.torch.observe(found.append)
-    yield found
-    stop()
-    torch._dynamo.reset()
+from torch_graphs import close  # noqa: E402
 
 
 class Block(nn.Module):
@@ -38,15 +28,6 @@ class Block(nn.Module):
         return x + self.b(nn.functional.gelu(self.norm(self.a(x))))
 
 
-def close(got, want, tolerance=1e-5):
-    """Relative to the largest value; float32 sums in another order."""
-    assert got.dtype == want.dtype and got.shape == want.shape
-    if not want.numel():
-        return
-    scale = float(want.float().abs().max()) or 1.0
-    assert float((got.float() - want.float()).abs().max()) <= tolerance * scale
-
-
 def test_sizes_compile_once_more_and_then_never(graphs):
     module = Block().eval()
     compiled = torch.compile(module, backend="sardonyx")
@@ -56,6 +37,35 @@ def test_sizes_compile_once_more_and_then_never(graphs):
             close(compiled(x), module(x))
     assert [c.reason for c in graphs] == ["", ""]  # fixed sizes, then any
     assert [len(c.programs) for c in graphs] == [1, 1]
+
+
+class Broken(Block):
+    def forward(self, x):
+        y = self.a(x)
+        torch._dynamo.graph_break()
+        return x + self.b(torch.tanh(self.norm(y)))
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_layers_that_share_a_graph(graphs, inference):
+    """A graph that breaks within a layer serves all layers: each has weights of its own."""
+    from sardonyx.torch.graph import MOST_WEIGHTS
+
+    with torch.inference_mode(inference), torch.no_grad():
+        module = nn.Sequential(*(Broken() for _ in range(MOST_WEIGHTS + 4))).eval()
+        compiled = torch.compile(module, backend="sardonyx")
+        for batch in (2, 2, 3, 4):
+            x = torch.randn(batch, 5, 16)
+            close(compiled(x), module(x))
+        before = sum(len(c.programs) for c in graphs)
+        close(compiled(x), module(x))
+        assert sum(len(c.programs) for c in graphs) == before
+    assert {c.reason for c in graphs} == {""}
+    assert max(len(c.programs) for c in graphs) == MOST_WEIGHTS + 1  # the last takes weights as inputs
+    if not inference:
+        with torch.no_grad():
+            module[0].a.weight.mul_(2)
+            close(compiled(x), module(x))
 
 
 def test_dynamic_from_the_start(graphs):

@@ -15,9 +15,6 @@ pytest.importorskip("transformers", reason="transformers is not installed; the m
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks"))
 from torch_models import MODELS, run_model  # noqa: E402
 
-#: torch.onnx does not export transformers' own operator for a grouped GEMM.
-IN_PYTORCH = {"mixtral_2_layers": "grouped_mm"}
-
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
@@ -25,6 +22,5 @@ IN_PYTORCH = {"mixtral_2_layers": "grouped_mm"}
 def test_model(name):
     with torch.no_grad():
         row = run_model(name)
-    assert row["verdict"] == ("in PyTorch" if name in IN_PYTORCH else "right"), row["notes"]
-    assert IN_PYTORCH.get(name, "") in row["notes"]
+    assert row["verdict"] == "right", row["notes"]
     assert row["compiled for the last batch"] == 0

@@ -11,7 +11,18 @@ import torch
 
 from ..errors import Error, InvalidArgumentError
 from ..options import native_options
-from .graph import MOST_PROGRAMS, Program, Roles, build, check_tensor, placeholders, roles_of, run, shape_of
+from .graph import (
+    MOST_PROGRAMS,
+    MOST_WEIGHTS,
+    Program,
+    Roles,
+    build,
+    check_tensor,
+    placeholders,
+    roles_of,
+    run,
+    shape_of,
+)
 from .in_place import changes_operand, storage_of, without_changes
 
 #: TORCH_LOGS="+sardonyx.torch" shows it.
@@ -54,14 +65,28 @@ def operators_of(gm: torch.fx.GraphModule) -> list[str]:
     return names
 
 
+class Entry(NamedTuple):
+    """A program, for calls with the weights that are its constants."""
+
+    program: Program
+    roles: Roles
+    weights: list[tuple[torch.Tensor, int | None]]  #: with their versions; None for tensors of inference_mode
+
+    def has_changed(self) -> bool:
+        return any(version is not None and x._version != version for x, version in self.weights)
+
+    def has_weights_of(self, inputs: Sequence[Any]) -> bool:
+        """One graph may serve many modules, as all layers of a network whose graph breaks within a layer."""
+        return all(inputs[k] is x for k, (x, _) in zip(self.roles.constants, self.weights, strict=True))
+
+
 class Compiled:
     """A graph of torch.compile: compiled by Sardonyx at its first call, or PyTorch's own with the reason."""
 
     def __init__(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], options: dict[str, Any]):
         self.gm, self.options = without_changes(gm), options
         self.reason = ""  #: why PyTorch runs it; empty: Sardonyx does
-        self.programs: list[tuple[Program, Roles]] = []
-        self.versions: list[tuple[torch.Tensor, int]] = []  # of the weights
+        self.programs: list[Entry] = []
         self.lock = threading.Lock()
         self.results: list[Any] = list(next(n for n in gm.graph.nodes if n.op == "output").args[0])
         self.wanted: list[int] = []
@@ -118,9 +143,9 @@ class Compiled:
     def run(self, inputs: Sequence[Any]) -> Any:
         program, roles = self.program_for(inputs)
         results: list[Any] = list(self.results)
-        if self.wanted:
-            for k, x in zip(self.wanted, run(program, roles, inputs), strict=True):
-                results[k] = x
+        # Without results that are wanted it may still change inputs.
+        for k, x in zip(self.wanted, run(program, roles, inputs), strict=True):
+            results[k] = x
         for k, i in self.inputs_returned.items():
             results[k] = inputs[i]
         if self.views is not None:
@@ -131,17 +156,24 @@ class Compiled:
 
     def program_for(self, inputs: Sequence[Any]) -> tuple[Program, Roles]:
         with self.lock:
-            if any(x._version != version for x, version in self.versions):
+            kept = [e for e in self.programs if not e.has_changed()]
+            if len(kept) < len(self.programs):
                 log.info("weights have changed: compiling again")
-                self.programs.clear()
-            for program, roles in self.programs:
-                if program.takes(roles, inputs):
-                    return program, roles
-            if len(self.programs) == MOST_PROGRAMS:
+                self.programs = kept
+            mine = [e for e in self.programs if e.has_weights_of(inputs)]
+            for entry in mine:
+                if entry.program.takes(entry.roles, inputs):
+                    return entry.program, entry.roles
+            if len(mine) == MOST_PROGRAMS:
                 raise InvalidArgumentError(f"more than {MOST_PROGRAMS} sizes that the exporter made constants")
-            program, roles = build(self.gm, self.roles, inputs, self.wanted, self.varying, self.options)
-            self.programs.append((program, roles))
-            self.versions = [(inputs[k], inputs[k]._version) for k in roles.constants if not inputs[k].is_inference()]
+            roles, varying = self.roles, self.varying
+            sets = {tuple(id(x) for x, _ in e.weights) for e in self.programs if e.weights}
+            if roles.constants and len(sets) >= MOST_WEIGHTS and not any(e.weights for e in mine):
+                varying = varying + [[None] * inputs[k].ndim for k in roles.constants]
+                roles = Roles(roles.tensors + roles.constants, [], roles.sizes, roles.numbers)
+            program, roles = build(self.gm, roles, inputs, self.wanted, varying, self.options)
+            weights = [(inputs[k], None if inputs[k].is_inference() else inputs[k]._version) for k in roles.constants]
+            self.programs.append(Entry(program, roles, weights))
             return program, roles
 
     def fall_back(self, reason: str) -> None:

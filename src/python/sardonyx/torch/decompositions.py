@@ -12,15 +12,23 @@ from torch.export import exported_program
 from torch.export._trace import _ignore_backend_decomps
 from torch.onnx._internal.exporter import _decomp, _registration
 
-from .repairs import MISTRANSLATED, translations
+from .repairs import MISTRANSLATED, custom_translations, translations
 
 aten = torch.ops.aten
 
 
-@functools.cache
 def registry() -> Any:
-    """torch.onnx's table of operators, without what it translates incorrectly. Making it takes longer than a small
-    model's translation."""
+    """torch.onnx's table of operators, without what it translates incorrectly, and with what it lacks."""
+    made = torch_registry()
+    for target, function in custom_translations().items():  # of packages that may have been imported since
+        if not any(found.is_custom for found in made.get_decomps(target)):
+            made.register_op(target, function)
+    return made
+
+
+@functools.cache
+def torch_registry() -> Any:
+    """Making it takes longer than a small model's translation."""
     made = _registration.ONNXRegistry.from_torchlib()
     for key, found in list(made.functions.items()):
         if str(found[0].fx_target) in MISTRANSLATED:
@@ -50,8 +58,42 @@ def stable_sort(x: torch.Tensor, *, stable: bool | None = None, dim: int = -1, d
     return aten.sort.default(x, dim, descending)  # which keeps the order of equal elements here
 
 
+def solve_triangular(a: torch.Tensor, b: torch.Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> torch.Tensor:  # fmt: skip
+    """The inverse of `a` [..., n, n] times `b` [..., n, k]. The inverse of a lower triangle [[p, 0], [c, q]] is
+    [[p', 0], [-q' c p', q']]: the blocks on the diagonal are inverted from single elements on, doubling their size
+    (N. Higham, Accuracy and Stability of Numerical Algorithms, chapter 14)."""
+    if not left:  # x a = b is a^T x^T = b^T
+        return solve_triangular(a.mT, b.mT, upper=not upper, unitriangular=unitriangular).mT
+    if upper:
+        return solve_triangular(a.flip(-2, -1), b.flip(-2), upper=False, unitriangular=unitriangular).flip(-2)
+    n, lead = int(a.shape[-1]), a.shape[:-2]
+    if n == 0:
+        return b * 0
+    whole = 1 << (n - 1).bit_length()
+    if whole > n:  # with an identity behind it
+        eye = torch.eye(whole, dtype=a.dtype, device=a.device)
+        a = torch.nn.functional.pad(a, (0, whole - n, 0, whole - n)) + eye * (torch.arange(whole, device=a.device) >= n)
+    diagonal = a.diagonal(dim1=-2, dim2=-1)[..., None, None]
+    inverse, size = torch.ones_like(diagonal) if unitriangular else diagonal.reciprocal(), 1
+    while size < whole:
+        blocks = whole // (2 * size)
+        pairs = a.reshape(*lead, blocks, 2, size, blocks, 2, size)[..., 1, :, :, 0, :]  # the blocks below the diagonal
+        below = pairs.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)
+        p, q = inverse.reshape(*lead, blocks, 2, size, size).unbind(-3)
+        rows = torch.cat((p, torch.zeros_like(p)), -1), torch.cat((-(q @ below @ p), q), -1)
+        inverse, size = torch.cat(rows, -2), 2 * size
+    return inverse.reshape(*lead, whole, whole)[..., :n, :n] @ b
+
+
+def reversed_subtraction(x: torch.Tensor, other: Any, alpha: Any = 1) -> torch.Tensor:
+    """A number minus a tensor, which torch.onnx does not promote."""
+    result: torch.Tensor = torch._refs.rsub(x.to(torch.result_type(x, other)), other, alpha=alpha)
+    return result
+
+
 #: torch.onnx makes lists of tensors of these, which only its optimizer takes apart again.
 LISTS: dict[Any, Callable[..., Any]] = {aten.split.Tensor: split, aten.split_with_sizes.default: split_with_sizes, aten.unbind.int: unbind}  # fmt: skip
+REPLACED: dict[Any, Callable[..., Any]] = {aten.sort.stable: stable_sort, aten.linalg_solve_triangular.default: solve_triangular, aten.rsub.Scalar: reversed_subtraction}  # fmt: skip
 #: PyTorch decomposes these into the lists above.
 OF_LISTS = {"chunk", "split.sizes", "tensor_split", "unsafe_chunk", "hsplit", "vsplit", "dsplit"}
 
@@ -63,7 +105,7 @@ def tables() -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Any
     table = _decomp.create_onnx_friendly_decomposition_table(known)
     composite, others = exported_program._split_decomp_table_to_cia_and_python_decomp(table)
     kept = {op: f for op, f in composite.items() if op in known and not is_of_lists(op)}
-    return kept, dict(others) | LISTS | {aten.sort.stable: stable_sort}
+    return kept, dict(others) | LISTS | REPLACED
 
 
 def is_of_lists(op: Any) -> bool:

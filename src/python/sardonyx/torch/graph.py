@@ -23,6 +23,8 @@ from .translate import translate
 
 #: Programs of one graph: sizes that torch.export made constants need one each.
 MOST_PROGRAMS = 8
+#: Sets of weights that become constants of programs, one after the other. With further ones the weights are inputs.
+MOST_WEIGHTS = 8
 #: Sets of sizes whose results' sizes are remembered.
 MOST_SHAPES = 256
 ELEMENTS = {torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.bool, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64}  # fmt: skip

@@ -5,6 +5,7 @@ Found by PyTorch's own samples of its operators (benchmarks/torch_operators.py).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -45,7 +46,46 @@ def translations() -> dict[Any, Callable[..., Any]]:
         rounded = op.Where(large, part, op.Mul(part, op.Div(self, op.Log(near))))
         return op.Where(op.Equal(part, constant(0.0, self)), self, rounded)
 
-    return {aten.log1p.default: log1p, aten.expm1.default: expm1}
+    def sym_numel(self: Any) -> Any:
+        return op.Size(self)
+
+    return {aten.log1p.default: log1p, aten.expm1.default: expm1, aten.sym_numel.default: sym_numel}
+
+
+def custom_translations() -> dict[Any, Callable[..., Any]]:
+    """Products of rows with the weights of their experts, which ONNX does not have, as our own GroupedMatMul: PyTorch's
+    operator, and transformers' for what PyTorch's does not take."""
+    own = grouped_matmul()
+
+    def grouped_mm(input: Any, weight: Any, offs: Any) -> Any:
+        return own(input, weight, offs)
+
+    def torch_grouped_mm(self: Any, mat2: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+        if offs is None or bias is not None or len(self.shape) != 2 or len(mat2.shape) != 3:
+            raise UnsupportedError("_grouped_mm has other operands than rows [S, K], weights [E, K, N] and offs")
+        return own(self, mat2, offs)
+
+    found = {aten._grouped_mm.default: torch_grouped_mm} if hasattr(aten, "_grouped_mm") else {}
+    fallback = getattr(torch.ops.transformers, "grouped_mm_fallback", None)
+    return found | ({fallback.default: grouped_mm} if fallback is not None else {})
+
+
+@functools.cache
+def grouped_matmul() -> Any:
+    from onnx import defs
+    from onnxscript.values import Op, Opset
+
+    name, domain, parameter = "GroupedMatMul", "com.sardonyx", defs.OpSchema.FormalParameter
+    floats = [f"tensor({t})" for t in ("float", "float16", "bfloat16", "double")]
+    schema = defs.OpSchema(
+        name,
+        domain,
+        1,
+        inputs=[parameter("rows", "T"), parameter("weights", "T"), parameter("ends", "I")],
+        outputs=[parameter("y", "T")],
+        type_constraints=[("T", floats, ""), ("I", ["tensor(int32)", "tensor(int64)"], "")],
+    )
+    return Op(Opset(domain, 1), name, schema)
 
 
 def arguments_of(schema: Any, node: torch.fx.Node) -> Iterator[tuple[Any, Any]]:
@@ -125,6 +165,13 @@ def refuse_running_statistics(graph: torch.fx.Graph, node: torch.fx.Node, given:
         raise UnsupportedError(f"'{node.name}' changes running statistics in training")
 
 
+def without_groups(graph: torch.fx.Graph, node: torch.fx.Node, given: dict[str, Any]) -> None:
+    """enable_gqa with as many heads of keys as of queries, which torch.onnx refuses."""
+    heads = [given[name].meta["val"].shape[-3] for name in ("query", "key")]
+    if given.get("enable_gqa") and heads[0] == heads[1]:
+        node.kwargs = {k: v for k, v in node.kwargs.items() if k != "enable_gqa"}
+
+
 REPAIRS: dict[str, Callable[[torch.fx.Graph, torch.fx.Node, dict[str, Any]], None]] = (
     dict.fromkeys(("addbmm", "addmm", "addmv", "addr", "baddbmm"), without_input)
     | dict.fromkeys(("avg_pool2d", "avg_pool3d"), average_with_divisor)
@@ -132,5 +179,5 @@ REPAIRS: dict[str, Callable[[torch.fx.Graph, torch.fx.Node, dict[str, Any]], Non
         ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
         resize_to_size,
     )
-    | {"instance_norm": refuse_running_statistics}
+    | {"instance_norm": refuse_running_statistics, "scaled_dot_product_attention": without_groups}
 )  # fmt: skip

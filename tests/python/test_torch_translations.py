@@ -1,0 +1,97 @@
+"""torch.compile(backend="sardonyx"): operators that torch.onnx has not, or has in part."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed (pip install sardonyx[torch])")
+pytest.importorskip("onnxscript", reason="onnxscript is not installed (pip install sardonyx[torch])")
+from torch_graphs import close  # noqa: E402
+
+nn = torch.nn
+
+
+def triangle(n, batch=3):
+    """Diagonally dominant, so that float32 solves it to rounding."""
+    return torch.randn(batch, n, n) / n + 2 * torch.eye(n)
+
+
+@pytest.mark.parametrize("n", [1, 5, 64])
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("unit", [False, True])
+def test_triangular_systems(graphs, n, upper, left, unit):
+    solve = functools.partial(torch.linalg.solve_triangular, upper=upper, left=left, unitriangular=unit)
+    b = torch.randn(3, n, 7) if left else torch.randn(3, 7, n)
+    a = triangle(n)
+    with torch.no_grad():
+        close(torch.compile(solve, backend="sardonyx")(a, b), solve(a, b))
+    assert [c.reason for c in graphs] == [""]
+
+
+def elements(x):
+    return x * x.numel() + x.shape[1]
+
+
+def from_one(mask):
+    return 1.0 - mask
+
+
+def equal_groups(x):
+    return nn.functional.scaled_dot_product_attention(x, x, x, enable_gqa=True)
+
+
+@pytest.mark.parametrize(
+    ("function", "make"),
+    [
+        (elements, lambda n: torch.randn(n, 3)),
+        (from_one, lambda n: torch.arange(n)),
+        (equal_groups, lambda n: torch.randn(2, 4, n, 16)),
+    ],
+    ids=["numel", "number minus integers", "as many heads of keys"],
+)
+def test_what_the_exporter_lacks(graphs, function, make):
+    compiled = torch.compile(function, backend="sardonyx")
+    with torch.no_grad():
+        for n in (4, 6, 9):
+            x = make(n)
+            close(compiled(x), function(x))
+    assert {c.reason for c in graphs} == {""}
+
+
+def sorted_rows(counts, k, dtype):
+    return torch.randn(sum(counts), k, dtype=dtype), torch.tensor(counts).cumsum(0).to(torch.int32)
+
+
+@pytest.mark.skipif(not hasattr(nn.functional, "grouped_mm"), reason="this PyTorch has no grouped_mm")
+def test_grouped_gemm(graphs):
+    weights = torch.randn(4, 32, 48, dtype=torch.bfloat16)
+
+    def function(x, ends):
+        return nn.functional.grouped_mm(x, weights, offs=ends)
+
+    compiled = torch.compile(function, backend="sardonyx")
+    with torch.no_grad():
+        for counts in ((3, 0, 8, 1), (0, 0, 40, 2), (5, 5, 5, 5)):
+            x, ends = sorted_rows(counts, 32, torch.bfloat16)
+            close(compiled(x, ends), function(x, ends), 2.0**-8)  # results are rounded to bfloat16
+    assert {c.reason for c in graphs} == {""}
+
+
+def test_experts_of_transformers(graphs):
+    moe = pytest.importorskip("transformers.integrations.moe", reason="transformers is not installed")
+    if not hasattr(moe, "_grouped_mm_fallback"):
+        pytest.skip("this transformers has no grouped_mm_fallback")
+    weights = torch.randn(4, 32, 48)
+
+    def function(x, ends):
+        return torch.ops.transformers.grouped_mm_fallback(x, weights, ends)
+
+    compiled = torch.compile(function, backend="sardonyx")
+    with torch.no_grad():
+        for counts in ((3, 0, 8, 1), (0, 0, 40, 2), (5, 5, 5, 5)):
+            x, ends = sorted_rows(counts, 32, torch.float32)
+            close(compiled(x, ends), function(x, ends))
+    assert {c.reason for c in graphs} == {""}
