@@ -72,8 +72,8 @@ def custom_translations() -> dict[Any, Callable[..., Any]]:
 
 @functools.cache
 def grouped_matmul() -> Any:
+    import onnxscript
     from onnx import defs
-    from onnxscript.values import Op, Opset
 
     name, domain, parameter = "GroupedMatMul", "com.sardonyx", defs.OpSchema.FormalParameter
     floats = [f"tensor({t})" for t in ("float", "float16", "bfloat16", "double")]
@@ -85,7 +85,7 @@ def grouped_matmul() -> Any:
         outputs=[parameter("y", "T")],
         type_constraints=[("T", floats, ""), ("I", ["tensor(int32)", "tensor(int64)"], "")],
     )
-    return Op(Opset(domain, 1), name, schema)
+    return onnxscript.values.Op(onnxscript.values.Opset(domain, 1), name, schema)
 
 
 def arguments_of(schema: Any, node: torch.fx.Node) -> Iterator[tuple[Any, Any]]:
