@@ -151,7 +151,7 @@ class Generator : AttentionSource {
         const Expr blocks = cluster == kStepCluster ? select(clustered, units_ * parts * cluster, 0)
                                                     : select(clustered, 0, units_ * cluster);
         if (is_const(blocks, 0)) continue;
-        const std::uint32_t lds = step_mma_bytes(extent(d_), group_, cluster, false);
+        const std::uint32_t lds = step_mma_bytes(extent(d_), group_, cluster, false, key_stride_ != 0);
         const std::size_t number =
             kernel_of(p, true,
                       fmt::format("attention_step_mma<P, {}, {}>(p, {{u32(keys), u32(heads), u32(splits), "

@@ -107,8 +107,6 @@ bool AttentionSource::whole_cache(const Operand& k, const Operand& v, std::int64
   });
 }
 
-// The distance of two rows of a page, if the operand's rows lie in pages that a tile of attention_step_mma does not
-// cross; otherwise 0.
 std::int64_t AttentionSource::page_stride(const Operand& o) const {
   std::int64_t rows = 0;
   if (!o.gathered || is_const(t_)) return 0;

@@ -27,14 +27,17 @@ class AttentionSource : protected AttentionProblem {
   std::string after_wait_;        ///< statements that wait for the previous launch's results
   std::string problem_;           ///< P and its value p
 
+  Operand operand(const std::string& name, const Expr& load, const Expr& row, const Expr& element);
+  /// The distance of two rows of a page, if the operand's rows lie in pages that a tile of attention_step_mma does not
+  /// cross; otherwise 0.
+  std::int64_t page_stride(const Operand& o) const;
+
  private:
   void write_problem();
-  Operand operand(const std::string& name, const Expr& load, const Expr& row, const Expr& element);
   Operand scaled(const std::string& name, const Expr& numbers, const Expr& scale, const Expr& element) const;
   std::int64_t group_of(const Operand& k, const Operand& v) const;
   std::string one_query_functions(const Operand& k, const Operand& v, std::int64_t group);
   bool whole_cache(const Operand& k, const Operand& v, std::int64_t group, bool bytes) const;
-  std::int64_t page_stride(const Operand& o) const;
   void query_functions(const Operand& q);
   void row_functions(const Operand& o);
   void element_function(const Operand& o, const std::string& row);

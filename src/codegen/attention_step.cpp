@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "codegen/attention_problem.h"
+#include "codegen/attention_source.h"
 #include "codegen/contraction.h"
 
 namespace sardonyx::codegen {
@@ -27,23 +27,26 @@ bool is_read(const Step& s, const Value* v) {
 const RoutineOp* append_of(const Step& s) {
   const auto* n = std::get_if<NodeStep>(&s.op);
   const auto* r = n ? n->node->as<RoutineOp>() : nullptr;
-  return r && r->name == "append" && n->node->inputs.size() == 5 ? r : nullptr;
+  const bool own = r && (r->name == "append" || r->name == "append_own_rows");
+  return own && n->node->inputs.size() == 5 ? r : nullptr;
 }
 
-class StepGenerator : AttentionProblem {
+class StepGenerator : AttentionSource {
  public:
   StepGenerator(const AttentionStepParts& parts, std::string_view arch)
-      : AttentionProblem(std::get<TileKernel>(parts.attention->op), arch),
+      : AttentionSource(std::get<TileKernel>(parts.attention->op), arch),
         rotation_(std::get<LoopKernel>(parts.rotation->op).stages[0]),
         node_(*std::get<NodeStep>(parts.append->op).node),
-        append_(*append_of(*parts.append)) {}
+        append_(*append_of(*parts.append)),
+        paged_(append_.name == "append_own_rows"),
+        kv_heads_(node_.outputs[0]->shape[paged_ ? 2 : 1]) {}
 
   std::optional<GpuAttentionStep> run() {
     if (!fits()) return {};
     const Value* key = node_.outputs[0];
     const Expr one_query = s_->args[0], size(extent(d_));
     one_ = {{s_, Expr(0)}};
-    const Expr head = loop_var(key->shape[1]);
+    const Expr head = loop_var(kv_heads_);
 
     functions(head, size);
     std::string head_text = "(", members, values, after;
@@ -73,14 +76,14 @@ class StepGenerator : AttentionProblem {
         "struct P {{\n  using T = {};\n  using Stored = T;\n  using Out = {};\n  enum : int {{ kDim = {}, kValueDim = "
         "{}, kGroup = {}, "
         "kPlain "
-        "= {}, kBounds = {}, kSink = {}, kZeroEmpty = {}, kAppends = 1, kKeyStride = 0, kValueStride = 0 "
+        "= {}, kBounds = {}, kSink = {}, kZeroEmpty = {}, kAppends = 1, kKeyStride = {}, kValueStride = {} "
         "}};\n{}{}{}}};\n{}P p{{{}}};\n",
         storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), extent(d_), group, int(plain_),
-        int(a_.begin || a_.end), int(bool(a_.sink)), int(a_.zero_empty), members, text_, wait, matrices ? "" : "const ",
+        int(a_.begin || a_.end), int(bool(a_.sink)), int(a_.zero_empty), key_stride_, value_stride_, members, text_, wait, matrices ? "" : "const ",
         values);
     sizes += "i64 batch, i64 keys, i64 heads, i64 splits, i64 capacity, i64 past_rows) {\n";
 
-    const Expr batch = b_->args[0], heads = h_->args[0], keys = t_->args[0], units = batch * key->shape[1];
+    const Expr batch = b_->args[0], heads = h_->args[0], keys = t_->args[0], units = batch * kv_heads_;
     const Expr few = compare(Op::kLe, units, kMostClustered / kCluster);
     const Expr splits =
         clusters
@@ -95,7 +98,9 @@ class StepGenerator : AttentionProblem {
     step.buffers = emit_.buffers;
     step.symbols = emit_.symbols;
     step.limit = idx::max(keys, batch * heads);
-    for (const Expr& x : {batch, keys, heads, splits, key->shape[2], node_.inputs[3]->shape[2]})
+    // Keys in pages may be read up to the end of the page table.
+    const Expr capacity = paged_ ? keys : key->shape[2], past_rows = paged_ ? keys : node_.inputs[3]->shape[2];
+    for (const Expr& x : {batch, keys, heads, splits, capacity, past_rows})
       step.symbols.push_back(x);
     const Expr parts = logical_and(step.applies, compare(Op::kGt, splits, 1));
     step.partial = select(parts, batch * heads * splits * Expr((extent(d_) + 15) / 16 * 16 + 2), 1);
@@ -112,7 +117,7 @@ class StepGenerator : AttentionProblem {
     };
     if (matrices) {
       for (const int cluster : {kCluster, kSmallCluster}) {
-        const std::uint32_t lds = step_mma_bytes(extent(d_), group, cluster, true);
+        const std::uint32_t lds = step_mma_bytes(extent(d_), group, cluster, true, paged_);
         const bool large = cluster == kCluster;
         add("", fmt::format("attention_step_mma<P, {}, {}>(p, {})", cluster, lds, numbers),
             large ? blocks : units * cluster, logical_and(step.applies, large ? few : logical_not(few)), cluster, lds);
@@ -127,12 +132,12 @@ class StepGenerator : AttentionProblem {
   }
 
  private:
-  std::int64_t group() const { return h_->args[0]->i / node_.outputs[0]->shape[1]->i; }
+  std::int64_t group() const { return h_->args[0]->i / kv_heads_->i; }
 
   bool fits() {
     std::int64_t d = 0, e = 0, heads = 0, kv_heads = 0;
     const Value *key = node_.outputs[0], *value = node_.outputs[1];
-    if (!is_const_int(h_->args[0], heads) || !is_const_int(key->shape[1], kv_heads) || kv_heads < 1 ||
+    if (!is_const_int(h_->args[0], heads) || !is_const_int(kv_heads_, kv_heads) || kv_heads < 1 ||
         heads % kv_heads != 0 || !is_const_int(d_->args[0], d) || !is_const_int(e_->args[0], e) || d != e)
       return false;
     const std::int64_t lanes = d / vec_;
@@ -142,6 +147,10 @@ class StepGenerator : AttentionProblem {
     for (const Value* v :
          {key, value, static_cast<const Value*>(node_.inputs[3]), static_cast<const Value*>(node_.inputs[4])})
       if (v->rank() != 4 || !v->storage_order.empty() || v->dtype != type_) return false;
+    for (const Expr& x : {a_.begin, a_.end})
+      if (x && (mentions(x, h_) || mentions(x, t_))) return false;
+    if (memory_of(a_.q->value) != rotation_.out || rotation_.out->dtype != type_) return false;
+    if (paged_) return fits_pages(d);
     // Keys and values are the cache, in its own layout.
     const Expr shared = idx::floordiv(h_, Expr(heads / kv_heads));
     const auto from = [&](const Expr& load, const Value* v, const Expr& element) {
@@ -149,10 +158,17 @@ class StepGenerator : AttentionProblem {
              idx::provably_equal(idx::linearize(load->args, load->value->shape),
                                  idx::linearize({b_, shared, t_, element}, v->shape));
     };
-    if (!from(a_.k, key, d_) || !from(a_.v, value, e_)) return false;
-    for (const Expr& x : {a_.begin, a_.end})
-      if (x && (mentions(x, h_) || mentions(x, t_))) return false;
-    return memory_of(a_.q->value) == rotation_.out && rotation_.out->dtype == type_;
+    return from(a_.k, key, d_) && from(a_.v, value, e_);
+  }
+
+  // Pages are read by one kernel only. A sequence's new row is its last key, as with causal attention.
+  bool fits_pages(std::int64_t dim) {
+    if (!chip_.has(Feature::kClusters) || !takes_step_mma(type_, dim, group()) || !a_.end) return false;
+    if (memory_of(a_.k->value) != memory_of(node_.outputs[0]) || memory_of(a_.v->value) != memory_of(node_.outputs[1]))
+      return false;
+    k_ = operand("key", a_.k, t_, d_), v_ = operand("value", a_.v, t_, e_);
+    key_stride_ = page_stride(k_), value_stride_ = page_stride(v_);
+    return key_stride_ != 0 && value_stride_ != 0;
   }
 
   // The element that the rotation stores at this offset of its output.
@@ -170,7 +186,8 @@ class StepGenerator : AttentionProblem {
              [&] { returns(rotated(idx::linearize(query->args, query->value->shape))); });
     // Element d of the head is at b * stride + offset + head * size + d of the tensor that is appended (one token).
     const auto fresh = [&](std::size_t which) {
-      return b_ * append_.params[0] * append_.params[2 + 2 * which] + append_.params[3 + 2 * which] + head * size + d_;
+      const Expr rows = paged_ ? Expr(1) : append_.params[0];  // of a sequence
+      return b_ * rows * append_.params[2 + 2 * which] + append_.params[3 + 2 * which] + head * size + d_;
     };
     const std::vector<std::pair<Expr, std::string>> vars = {{b_, "b"}, {head, "h"}, {d_, "d"}};
     function("T new_key(i64 b, i64 h, i64 d)", vars, [&] { returns(rotated(fresh(0))); });
@@ -178,8 +195,11 @@ class StepGenerator : AttentionProblem {
     function("T new_value(i64 b, i64 h, i64 d)", vars, [&] {
       returns(flatten_loads(load(const_cast<Value*>(value), value->dtype, idx::delinearize(fresh(1), value->shape))));
     });
-    function("i64 start(i64 b)", {{b_, "b"}},
-             [&] { returns(flatten_loads(load(node_.inputs[0], node_.inputs[0]->dtype, {b_}))); });
+    if (paged_)
+      pages();
+    else
+      function("i64 start(i64 b)", {{b_, "b"}},
+               [&] { returns(flatten_loads(load(node_.inputs[0], node_.inputs[0]->dtype, {b_}))); });
     const auto tensor = [&](const std::string& name, const Value* v) {
       function(name, {}, [&] { returns_address(memory_of(v), 0); });
     };
@@ -192,9 +212,23 @@ class StepGenerator : AttentionProblem {
     out();
   }
 
+  void pages() {
+    // They are read where they lay before the step: the kernel has the new row in shared memory.
+    const Value* before[] = {node_.inputs[3], node_.inputs[4]};
+    for (const Operand* o : {&k_, &v_})
+      function(fmt::format("const T* {}_page(i64 b, i64 h, i64 t)", o->name), {{b_, "b"}, {h_, "h"}, {t_, "t"}},
+               [&] { returns_address(memory_of(before[o == &v_]), o->start); });
+    const Expr end = is_const(s_) ? a_.end : substitute(a_.end, one_);
+    function("i64 start(i64 b)", {{b_, "b"}}, [&] { returns(flatten_loads(end) - 1); });
+    function("const i64* slots()", {}, [&] { returns_address(memory_of(node_.inputs[0]), 0); });
+    function("i64 cache_rows()", {}, [&] { returns(node_.outputs[0]->shape[0] * node_.outputs[0]->shape[1]); });
+  }
+
   const Stage& rotation_;
   const Node& node_;
   const RoutineOp& append_;
+  const bool paged_;  ///< keys and values lie in pages
+  const Expr kv_heads_;
   std::vector<std::pair<Expr, Expr>> one_;
 };
 

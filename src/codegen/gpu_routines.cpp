@@ -63,6 +63,7 @@ class Routine {
         {"scatter", "routines_scatter.h", &Routine::scatter},
         {"append", "routines_scatter.h", &Routine::append},
         {"append_rows", "routines_scatter.h", &Routine::append_rows},
+        {"append_own_rows", "routines_scatter.h", &Routine::append_rows},
         {"group", "routines_scatter.h", &Routine::group},
         {"nonzero", "routines_scatter.h", &Routine::nonzero},
         {"scan", "routines_scatter.h", &Routine::scan},

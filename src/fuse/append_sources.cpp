@@ -42,7 +42,7 @@ void append_from_source(Graph& g, const FuseOptions& options) {
   bool changed = false;
   for (const auto& n : g.nodes) {
     auto* r = n->as<RoutineOp>();
-    const bool pages = r && r->name == "append_rows";
+    const bool pages = r && (r->name == "append_rows" || r->name == "append_own_rows");
     if (!r || !(pages || r->name == "append")) continue;
     // New rows are [batch, tokens, features]; pages take them token by token.
     const Exprs shape = n->outputs[0]->shape;

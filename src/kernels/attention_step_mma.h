@@ -20,9 +20,10 @@
 //   wait()      after it, the results of earlier launches may be read
 //   kAppends    if 0, there is no new row: start, new_key, new_value, key and value are not called, and all keys are
 //   those of the cache
-//   kKeyStride, kValueStride   0, or keys lie in pages of a multiple of 16 rows (kAppends is then 0): key_page(b, h, t)
-//   and value_page(b, h, t) are the addresses of row t, and rows of a page are so many elements apart. past_key and
-//   past_value are not called. h is a query's head here
+//   kKeyStride, kValueStride   0, or keys lie in pages of a multiple of 16 rows: key_page(b, h, t) and
+//   value_page(b, h, t) are the addresses of row t, and rows of a page are so many elements apart. h is a query's head
+//   here. If kAppends, slots()[b] is the row of the caches in which b's new row is stored; it is not if the cache has no
+//   such row. past_key, past_value, key and value are then the caches before and after the step, of cache_rows() rows
 #pragma once
 #include "attention_step_instructions.h"
 
@@ -36,11 +37,11 @@ struct AttentionStepMma {
   using Stored = typename P::Stored;
   static constexpr bool kConverts = sizeof(Stored) == 1;
   static constexpr u32 kDim = P::kDim, kGroup = P::kGroup, kElements = kGroup * kDim, kWaves = kThreads / kWave;
-  static constexpr layout::StepMmaLayout kLayout{kDim, kGroup, kCluster, P::kAppends != 0};
+  static constexpr layout::StepMmaLayout kLayout{kDim, kGroup, kCluster, P::kAppends != 0, P::kKeyStride != 0};
   static constexpr u32 kTile = kLayout.kTile, kChunks = kLayout.chunks(), kSlice = kElements / kCluster;
   static constexpr bool kPaged = P::kKeyStride != 0;
   static_assert(sizeof(T) == 2 && kDim % (kConverts ? 32 : 16) == 0 && !(kConverts && P::kAppends) && kGroup <= 8 &&
-                kElements % kCluster == 0 && !(kPaged && (kConverts || P::kAppends)));
+                kElements % kCluster == 0 && !(kPaged && kConverts));
   using Rows = detail::SharedRows<int(kChunks), false>;
   // Memory of a wave: keys and values of a tile, later its sums and each head's sum of exponentials. There are two
   // tiles (double buffering) where memory bandwidth is the limit; where latency is, in steps of 8 sequences with 512
@@ -303,6 +304,25 @@ struct AttentionStepMma {
     }
   }
 
+  /// Copies the rows that are not new, if the caches after the step are different memory. That is the rare case: each row
+  /// is looked for among the new ones.
+  SDX_FN void copy_other_pages(u32 batches) const {
+    const i64* const slots = p.slots();
+    const i64 rows = p.cache_rows();
+    const T *const keys = p.past_key(), *const values = p.past_value();
+    T *const to_keys = p.key(), *const to_values = p.value();
+    if (keys == to_keys && values == to_values) return;
+    for (i64 row = block_id(); row < rows; row += all_threads() / kThreads) {
+      bool other = true;
+      for (u32 b = 0; b < batches; ++b) other = other && slots[b] != row;
+      if (!other) continue;
+      for (i64 e = thread_id(); e < P::kKeyStride; e += kThreads)
+        to_keys[row * P::kKeyStride + e] = keys[row * P::kKeyStride + e];
+      for (i64 e = thread_id(); e < P::kValueStride; e += kThreads)
+        to_values[row * P::kValueStride + e] = values[row * P::kValueStride + e];
+    }
+  }
+
   SDX_FN void run(u32 batches) const {
     using namespace tma_detail;
     const u32 kv_heads = n.heads / kGroup, ranges = n.splits * kCluster;
@@ -356,9 +376,15 @@ struct AttentionStepMma {
     // One workgroup appends the new row.
     if constexpr (P::kAppends != 0) {
       const bool appends = has_fresh ? owns(start, range, ranges) : range == 0;
-      if (appends && thread >= kHalf && u64(at) < u64(n.capacity))
-        for (u32 i = thread - kHalf; i < 2 * kDim; i += kHalf)
-          (i >= kDim ? p.value() : p.key())[((b * kv_heads + head) * n.capacity + at) * kDim + i % kDim] = fresh[i];
+      i64 row = at, rows = n.capacity;
+      if constexpr (kPaged) row = p.slots()[b], rows = p.cache_rows();
+      if (appends && thread >= kHalf && u64(row) < u64(rows))
+        for (u32 i = thread - kHalf; i < 2 * kDim; i += kHalf) {
+          const bool value = i >= kDim;
+          i64 to = ((b * kv_heads + head) * n.capacity + at) * kDim;
+          if constexpr (kPaged) to = row * (value ? P::kValueStride : P::kKeyStride) + head * kDim;
+          (value ? p.value() : p.key())[to + i % kDim] = fresh[i];
+        }
     }
     lds_barrier();
 
@@ -448,7 +474,10 @@ struct AttentionStepMma {
     } else {
       combine_cluster(barrier, rank, sum_of, top_of, total_of, finish);
     }
-    if constexpr (P::kAppends != 0) AttentionStep<P>{p, n}.copy_rest(batches * kv_heads, kv_heads);
+    if constexpr (P::kAppends != 0 && kPaged)
+      copy_other_pages(batches);
+    else if constexpr (P::kAppends != 0)
+      AttentionStep<P>{p, n}.copy_rest(batches * kv_heads, kv_heads);
   }
 };
 

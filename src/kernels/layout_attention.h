@@ -15,11 +15,12 @@ constexpr int row_pitch(int chunks) { return chunks % 8 == 0 ? chunks : chunks |
 struct StepMmaLayout {
   static constexpr int kTile = 16, kWarps = 8, kHeads = 8;  ///< heads: columns of an instruction
   int dim, group, cluster;
-  bool appends;  ///< there is a new row
+  bool appends;        ///< there is a new row
+  bool paged = false;  ///< keys lie in pages
 
   constexpr int chunks() const { return dim / 8; }
   /// Tiles of a warp: two where memory bandwidth is the limit, so that one is fetched while one is used.
-  constexpr int buffers() const { return cluster == kStepCluster || dim > 64 || appends ? 1 : 2; }
+  constexpr int buffers() const { return cluster == kStepCluster || dim > 64 || (appends && !paged) ? 1 : 2; }
   constexpr int tile_vectors() const { return kTile * row_pitch(chunks()); }
   constexpr int warp_vectors() const { return buffers() * 2 * tile_vectors(); }
   /// Stride of queries, and of heads' sums, in elements: padded against bank conflicts.

@@ -8,7 +8,8 @@
 // of a head: inputs and outputs more are the scales [pages, P, Hk]. New rows are divided by their largest magnitude /
 // 127 (448 for float8) and rounded. With the attribute `prompt`, the last sequence is a part of a prompt, of any number
 // of tokens, and all others have one token each: so answers go on while a prompt is computed, and each of the two kinds
-// has its own form of attention.
+// has its own form of attention. With one_token, every sequence has one token, and no two write to the same page: then
+// one kernel may rotate, append and attend.
 #include "ops/attention.h"
 #include "ops/element_math.h"
 #include "ops/families.h"
@@ -55,6 +56,7 @@ struct Pages {
   Value *cumulative, *past, *table;
   Value* owner;            // the sequence of each packed token; null if there is only one sequence, or `prompt`
   bool prompt = false;     // every sequence but the last one has one token
+  bool one_token = false;  // every sequence has one token
   Expr tokens, sequences;  // N, B
   Value *key_scales = nullptr, *value_scales = nullptr;  // [pages, P, Hk]; null: the cache is not quantised
 
@@ -62,6 +64,7 @@ struct Pages {
   Expr rows() const { return keys->shape[1]; }
   Expr keys_of_sequence() const { return table->shape[1] * rows(); }
   Expr sequence(const Expr& token) const {
+    if (one_token) return token;
     if (prompt) return idx::min(token, sequences - 1);
     return owner ? tensor::at(owner, {token}) : Expr(0);
   }
@@ -69,11 +72,11 @@ struct Pages {
   /// Tokens of the token's sequence before it.
   Expr position(const Expr& token) const {
     const Expr b = sequence(token);
-    return number(past, b) + token - number(cumulative, b);
+    return one_token ? number(past, b) : number(past, b) + token - number(cumulative, b);
   }
   Expr total(const Expr& token) const {
     const Expr b = sequence(token);
-    return number(past, b) + number(cumulative, b + 1) - number(cumulative, b);
+    return one_token ? number(past, b) + 1 : number(past, b) + number(cumulative, b + 1) - number(cumulative, b);
   }
   Expr entry(const Expr& token, const Expr& column) const {
     return cast(tensor::at(table, {sequence(token), column}), DType::kInt64);
@@ -84,9 +87,10 @@ struct Pages {
   }
 };
 
-Pages pages_of(OpContext& c, Value* query, bool scaled, bool prompt) {
+Pages pages_of(OpContext& c, Value* query, bool scaled, bool prompt, bool one_token) {
   Graph& g = c.graph();
-  Pages p{c.in(kKeyCache), c.in(kValueCache), c.in(kCumulative), c.in(kPast), c.in(kTable), nullptr, prompt, {}, {}};
+  Pages p{c.in(kKeyCache), c.in(kValueCache), c.in(kCumulative), c.in(kPast), c.in(kTable), nullptr, prompt, one_token,
+          {},                {}};
   for (const Value* v : {p.keys, p.values}) {
     c.require(v->rank() == 4, "a cache of rank {}, not [pages, rows, heads, head size]", v->rank());
     const bool fits = scaled ? v->dtype == DType::kInt8 || v->dtype == DType::kFloat8E4M3FN : v->dtype == query->dtype;
@@ -117,6 +121,10 @@ Pages pages_of(OpContext& c, Value* query, bool scaled, bool prompt) {
   if (prompt) {
     g.add_check(compare(Op::kGe, p.tokens, p.sequences), "there are fewer tokens than sequences");
     g.add_check(compare(Op::kGe, p.sequences, 1), "there is no sequence");
+    return p;
+  }
+  if (one_token) {
+    g.add_check(compare(Op::kEq, p.tokens, p.sequences), "the sequences don't have one token each");
     return p;
   }
   if (is_const(p.sequences, 1)) return p;
@@ -216,7 +224,7 @@ Value* slots_of(OpContext& c, const Pages& pages) {
 std::vector<Value*> append_rows(Graph& g, Value* slots, const Pages& pages, const Expr& row, Value* x, Value* y,
                                 Value* x_cache, Value* y_cache) {
   const auto flat = [&](Value* v) { return tensor::reshape(g, v, {pages.tokens, row}); };
-  return tensor::routine(g, "append_rows", {slots, flat(x), flat(y), x_cache, y_cache},
+  return tensor::routine(g, pages.one_token ? "append_own_rows" : "append_rows", {slots, flat(x), flat(y), x_cache, y_cache},
                          {pages.tokens, row, row, 0, row, 0}, {},
                          {{x_cache->dtype, x_cache->shape}, {y_cache->dtype, y_cache->shape}});
 }
@@ -313,25 +321,27 @@ struct Attention {
 
 // Inputs: see Input; attention_metadata (16) is a hint that is not needed. Outputs: output, key_cache_out,
 // value_cache_out; with scales: the updated ones.
-void paged_attention_of(OpContext& c, bool scaled, bool prompt) {
+void paged_attention_of(OpContext& c, bool scaled, bool prompt, bool one_token) {
   refuse_unsupported(c, scaled);
   Graph& g = c.graph();
   c.require(c.in(kQuery)->rank() == 2, "a query of rank {}, not [tokens, features]", c.in(kQuery)->rank());
-  const Pages pages = pages_of(c, c.in(kQuery), scaled, prompt);
+  const Pages pages = pages_of(c, c.in(kQuery), scaled, prompt, one_token);
   Projections p = projections(c, pages);
   transform_heads(c, p, pages);
   const std::vector<Value*> cache = append(c, p, pages);
   for (std::size_t k = 0; k < cache.size(); ++k) c.out(static_cast<int>(k) + 1, cache[k]);
   const Attention attention{c, p, pages, cache};
-  if (!prompt) return c.out(0, attention.tokens(0, pages.tokens, !pages.owner));
+  if (!prompt) return c.out(0, attention.tokens(0, pages.tokens, !pages.owner && !one_token));
   const Expr answers = pages.sequences - 1;
   c.out(0, tensor::concat(
                g, {attention.tokens(0, answers, false), attention.tokens(answers, pages.tokens - answers, true)}, 0));
 }
 
-void paged_attention(OpContext& c) { paged_attention_of(c, false, false); }
+void paged_attention(OpContext& c) { paged_attention_of(c, false, false, false); }
 void own_paged_attention(OpContext& c) {
-  paged_attention_of(c, c.has(kKeyScale) || c.has(kValueScale), c.attr("prompt", 0) != 0);
+  const bool prompt = c.attr("prompt", 0) != 0, one_token = c.attr("one_token", 0) != 0;
+  c.require(!prompt || !one_token, "both prompt and one_token");
+  paged_attention_of(c, c.has(kKeyScale) || c.has(kValueScale), prompt, one_token);
 }
 
 }  // namespace
@@ -350,7 +360,8 @@ void register_paged_attention(OpRegistry& r) {
          .notes =
              "com.microsoft's; caches may be int8 or float8e4m3fn: inputs 14 and 15 and outputs 3 and 4 are then "
              "scales of each row of a "
-             "head, float32 [pages, rows, heads]; prompt = 1: all sequences but the last one have one token each"});
+             "head, float32 [pages, rows, heads]; prompt = 1: all sequences but the last one have one token each; one_token = 1: each "
+             "has one token, and a page that it writes to for itself"});
 }
 
 }  // namespace sardonyx

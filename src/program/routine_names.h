@@ -11,6 +11,8 @@ inline bool is_collective(std::string_view routine) { return routine == "all_red
 
 /// append, append_rows: copy new rows into the buffer of an input, which is the result, if the caller gives it that
 /// memory.
-inline bool appends_in_place(std::string_view routine) { return routine == "append" || routine == "append_rows"; }
+inline bool appends_in_place(std::string_view routine) {
+  return routine == "append" || routine == "append_rows" || routine == "append_own_rows";
+}
 
 }  // namespace sardonyx

@@ -114,6 +114,8 @@ void append(Call& c) {
 //   params:  N; H * D; for keys and for values: stride and offset. Element j of new row n is at
 //            n * stride + offset + j.
 // Rows whose slot is outside of the cache are skipped.
+//
+// append_own_rows: the same, where attention for row n reads no other new row, so that one kernel may do both.
 void append_rows(Call& c) {
   const auto* slots = c.inputs[0].as<std::int64_t>();
   const std::int64_t fresh = c.params[0], size = c.params[1];
@@ -221,6 +223,7 @@ void register_scatter(Table& t) {
   t["scatter"] = scatter;
   t["append"] = append;
   t["append_rows"] = append_rows;
+  t["append_own_rows"] = append_rows;
   t["group"] = group;
   t["nonzero"] = nonzero;
   t["scan"] = scan;

@@ -34,7 +34,12 @@ WHERE = [(d, s) for d in ("host", "sim:gfx942", "sim:gfx1100") for s in SMALL]
 WHERE += [(d, s) for d in NVIDIA for s in SMALL + LARGE]
 
 
-def make_model(heads, kv_heads, size, rows, window):
+#: The same with one_token, and so with rotation and appending in the kernel of attention where it is one of clusters.
+CASES = [(*c, False) for c in WHERE] + [(*c, True) for c in WHERE]
+POSITIONS = 8192  # of the tables of the rotary embedding
+
+
+def make_model(heads, kv_heads, size, rows, window, one_token=False):
     cache = ["pages", rows, kv_heads, size]
     half, whole = onnx.TensorProto.FLOAT16, onnx.TensorProto.INT32
     inputs = {"x": (half, ["tokens", (heads + 2 * kv_heads) * size]), "keys": (half, cache), "values": (half, cache)}
@@ -47,11 +52,23 @@ def make_model(heads, kv_heads, size, rows, window):
         "PagedAttention", ["x", "", "", "keys", "values", "cumulative", "past", "table"], ["y", "new_keys", "new_values"],
         domain="com.microsoft", num_heads=heads, kv_num_heads=kv_heads, local_window_size=window,
     )  # fmt: skip
+    if one_token:
+        node.domain = "com.sardonyx"
+        node.input.extend(["cos", "sin"])
+        node.attribute.extend([helper.make_attribute(n, 1) for n in ("one_token", "do_rotary")])
+        inputs |= {n: (half, [POSITIONS, size // 2]) for n in ("cos", "sin")}
     outputs = {"y": (half, ["tokens", heads * size]), "new_keys": (half, cache), "new_values": (half, cache)}
     tensors = [[helper.make_tensor_value_info(n, *x) for n, x in part.items()] for part in (inputs, outputs)]
     graph = helper.make_graph([node], "decode", *tensors)
-    versions = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    versions = [helper.make_opsetid("", 21), *(helper.make_opsetid(n, 1) for n in ("com.microsoft", "com.sardonyx"))]
     return helper.make_model(graph, opset_imports=versions, ir_version=10)
+
+
+def rotated(x, feed, size):
+    """Rounded to float16, as the cache stores keys."""
+    cos, sin = (feed[n][feed["past"]].astype(np.float64)[:, None] for n in ("cos", "sin"))
+    low, high = np.split(x.reshape(len(x), -1, size), 2, 2)
+    return np.concatenate([low * cos - high * sin, high * cos + low * sin], 2).astype(np.float16).astype(np.float64)
 
 
 def reference(feed, shape):
@@ -59,6 +76,8 @@ def reference(feed, shape):
     heads, kv_heads, size, rows, window, _, past = shape
     keys, values = feed["keys"].astype(np.float64), feed["values"].astype(np.float64)
     q, k, v = np.split(feed["x"].astype(np.float64), [heads * size, (heads + kv_heads) * size], 1)
+    if "cos" in feed:
+        q, k = (rotated(x, feed, size).reshape(len(past), -1) for x in (q, k))
     y = np.zeros((len(past), heads * size))
     for b, count in enumerate(past):
         places = np.arange(count + 1)
@@ -77,8 +96,8 @@ def reference(feed, shape):
     return y, keys, values
 
 
-@pytest.mark.parametrize(("device", "shape"), WHERE)
-def test_one_token_each(device, shape):
+@pytest.mark.parametrize(("device", "shape", "one_token"), CASES)
+def test_one_token_each(device, shape, one_token):
     heads, kv_heads, size, rows, _, columns, past = shape
     rng, count = np.random.default_rng(1), len(past)
     feed = {
@@ -89,15 +108,29 @@ def test_one_token_each(device, shape):
         "past": np.array(past, np.int32),
         "table": (1 + rng.permutation(count * columns)).reshape(count, columns).astype(np.int32),
     }
+    if one_token:
+        angles = np.arange(POSITIONS)[:, None] * 1e4 ** -(np.arange(size // 2) * 2 / size)
+        feed |= {"cos": np.cos(angles).astype(np.float16), "sin": np.sin(angles).astype(np.float16)}
     want = reference(feed, shape)
     for b, n in enumerate(past):  # rows that no sequence has filled, and pages that it does not have
         feed["table"][b, n // rows + 1 :] = 0
     feed["keys"][0] = feed["values"][0] = np.nan
-    model = sardonyx.compile(make_model(*shape[:5]).SerializeToString(), device=device)
+    model = sardonyx.compile(make_model(*shape[:5], one_token).SerializeToString(), device=device)
     got = model.run(feed)
     np.testing.assert_allclose(got["y"].astype(np.float64), want[0], rtol=0, atol=TOLERANCE)
+    # Keys that were rotated differ by a rounding where float32 and float64 fall on two sides of one.
+    error = 2.0**-10 if one_token else 0
     for name, cache in zip(("new_keys", "new_values"), want[1:]):
-        np.testing.assert_array_equal(got[name][1:], cache.astype(np.float16)[1:])
+        np.testing.assert_allclose(got[name][1:], cache.astype(np.float16)[1:], rtol=error, atol=error / 16)
+
+
+def test_one_kernel_rotates_appends_and_attends():
+    """On Hopper, two more kernels of clusters, which have the new row in shared memory."""
+    counts = []
+    for one_token in (False, True):
+        model = make_model(32, 8, 64, 64, -1, one_token).SerializeToString()
+        counts.append(len([k for k in sardonyx.code_report(model, "sm_90a") if k.lds_bytes > 32768]))
+    assert counts[1] == counts[0] + 2
 
 
 @pytest.mark.parametrize(("rows", "clusters"), [(64, True), (16, True), (8, False)])

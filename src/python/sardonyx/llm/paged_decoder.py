@@ -122,6 +122,8 @@ class PagedDecoder:
         programs = [self.programs.get(kind, single) for single in (False, True)]
         if self.ahead:
             programs.append(self.programs.get(kind, False, True))
+        if self.device != "host":
+            programs.append(self.programs.get(kind, False, one=True))
         for program in programs:
             program.wait()  # for kernels that compile in the background
         if self.device == "host":

@@ -157,7 +157,7 @@ class PagedGraph:
             found += [((pages, self.rows, h), np.dtype(np.float32)) for h, _ in sizes]
         return found
 
-    def build(self, kind: StepKind, single: bool, slots: int = 0, prompt: bool = False) -> bytes:
+    def build(self, kind: StepKind, single: bool, slots: int = 0, prompt: bool = False, one: bool = False) -> bytes:
         """The model of a step, serialised; its external data stays in the folder.
 
         Inputs: the ids [1, tokens]; the positions of that shape, if the decoder has such an input; cumulative int32
@@ -166,7 +166,7 @@ class PagedGraph:
         rows, heads, head size]; hidden states of the stage before; those of add_choice(), and of adapters (see _adapt). Outputs: the caches, those of add_choice(), and
         hidden states for the stage after. Of the stages of a model (see stage_graph.py), only the last one has `rows` and add_choice().
         single: there is one sequence; its new tokens are then computed as one block of attention. prompt: so are those of the last
-        of several sequences, a part of a prompt; each of the others has one token.
+        of several sequences, a part of a prompt; each of the others has one token. one: each sequence has one token.
         slots: if not 0, the last token of so many sequences stays on the device: see _keep_tokens().
         """
         onnx, folder = needed("onnx"), self._folder
@@ -174,7 +174,7 @@ class PagedGraph:
         model.CopyFrom(self.step._model)
         graph = model.graph
         n = Nodes(graph)
-        if self.scaled or prompt:
+        if self.scaled or prompt or one:
             model.opset_import.append(onnx.helper.make_opsetid("com.sardonyx", 1))
         own = list(graph.node)
         sequences: Any = 1 if single else "sequences"
@@ -186,7 +186,7 @@ class PagedGraph:
         sink: dict[int, str] = {}
         for node in own:
             if node.op_type == "GroupQueryAttention":
-                self._page(n, node, sink, prompt)
+                self._page(n, node, sink, {"prompt": 1} if prompt else {"one_token": 1} if one else {})
         if kind.adapters:
             self._adapt(n, own)
         logits = ""
@@ -272,8 +272,9 @@ class PagedGraph:
         dims[1].dim_value, dims[2].dim_value = self.rows, self.layout.heads[k]
         dims[3].dim_value = self.layout.head_sizes[k]
 
-    def _page(self, n: Nodes, node: onnx.NodeProto, sinks: dict[int, str], prompt: bool) -> None:
-        """Replaces a GroupQueryAttention by nodes that compute the same on packed tokens."""
+    def _page(self, n: Nodes, node: onnx.NodeProto, sinks: dict[int, str], own: dict[str, int]) -> None:
+        """Replaces a GroupQueryAttention by nodes that compute the same on packed tokens. own: attributes that only
+        com.sardonyx's PagedAttention has."""
         onnx = needed("onnx")
         given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         for name, value in given.items():
@@ -309,9 +310,9 @@ class PagedGraph:
             paged,
             [result, *outputs],
             name=node.name,
-            domain="com.sardonyx" if self.scaled or prompt else "com.microsoft",
+            domain="com.sardonyx" if self.scaled or own else "com.microsoft",
             **{k: v for k, v in given.items() if k in _SAME},
-            **({"prompt": 1} if prompt else {}),
+            **own,
         )
         output = node.output[0]
         node.CopyFrom(made)

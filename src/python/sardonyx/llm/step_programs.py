@@ -24,24 +24,24 @@ class StepPrograms:
     def __init__(self, graph: PagedGraph, slots: int, options: dict[str, Any]):
         """slots: see PagedGraph.build(); options: those of compile()."""
         self._graph, self._slots, self._options = graph, slots, options
-        self._programs: dict[tuple[StepKind, bool, bool], Model] = {}
+        self._programs: dict[tuple[StepKind, bool, bool, bool], Model] = {}
         self._lock = threading.Lock()
 
-    def get(self, kind: StepKind, single: bool, prompt: bool = False) -> Model:
-        """The program of a step, compiled on first use. single, prompt: see PagedGraph.build()."""
+    def get(self, kind: StepKind, single: bool, prompt: bool = False, one: bool = False) -> Model:
+        """The program of a step, compiled on first use. single, prompt, one: see PagedGraph.build()."""
         if not self._graph.chooses:
             kind = StepKind()
-        key = kind, single, prompt
+        key = kind, single, prompt, one
         with self._lock:
             if key not in self._programs:
-                source = self._graph.build(kind, single, self._slots, prompt)
+                source = self._graph.build(kind, single, self._slots, prompt, one)
                 self._programs[key] = compile(source, folder=self._graph.step.data_folder, **self._options)
             return self._programs[key]
 
-    def results(self, kind: StepKind, single: bool, tokens: int, count: int, prompt: bool = False) -> dict[str, Array]:
+    def results(self, kind: StepKind, single: bool, tokens: int, count: int, prompt: bool = False, one: bool = False) -> dict[str, Array]:
         """Memory for the outputs that are read of a step of so many tokens and results."""
         found = {}
-        for info in self.get(kind, single, prompt).outputs:
+        for info in self.get(kind, single, prompt, one).outputs:
             if info.name not in self._graph.cache_outputs and info.name != "last_next":
                 inner = [int(d) for d in (info.shape or ())[1:] if isinstance(d, int)]
                 shape = (1, tokens, *inner) if info.name in self._graph.sent else (count, *inner)

@@ -192,11 +192,12 @@ class StepRuns:
         """The same on a GPU; single: see PagedGraph.build()."""
 
         def make() -> GpuRun:
+            one = count == 1 and not single
             values = self._values(kind, single, size, columns, count, results)
             fixed = ("cumulative",) if single else ("cumulative", "rows")
             constant = {n: values.pop(n) for n in fixed if n in values}
-            found = self._programs.results(kind, single, size * count, size * results)
-            return self._gpu(self._programs.get(kind, single), kind, constant, values, found)
+            found = self._programs.results(kind, single, size * count, size * results, one=one)
+            return self._gpu(self._programs.get(kind, single, one=one), kind, constant, values, found)
 
         return self._keep((kind, single, size, columns, count, results), make)
 
@@ -218,7 +219,8 @@ class StepRuns:
             **self._inputs.unused(kind, size, count, results),
             "table": np.zeros((size, columns), np.int32),
         }
-        read = {i.name for i in self._programs.get(kind, single).inputs}
+        one = self._device != "host" and count == 1 and not single
+        read = {i.name for i in self._programs.get(kind, single, one=one).inputs}
         return {n: x for n, x in values.items() if n in read}
 
     def _gpu(
