@@ -87,7 +87,8 @@ class Inliner {
         bytes_(g),
         report_(report && report->remarks ? report : nullptr),
         in_place_only_(in_place_only),
-        lazy_selections_(options.lazy_selections) {
+        lazy_selections_(options.lazy_selections),
+        transposed_constants_(options.transposed_constants) {
     required_ = required_values(g);
     constants_ = constant_nodes(g);
     for (const auto& n : g.nodes) count_uses(*n);
@@ -107,8 +108,8 @@ class Inliner {
         refresh_inputs(*n);
       } else if (auto* m = n->as<MatMulOp>(); m && !in_place_only_) {
         consumer_ = n.get();
-        m->a = operand(m->a);
-        m->b = operand(m->b);
+        m->a = operand(m->a, false);
+        m->b = operand(m->b, transposed_constants_);
         refresh_inputs(*n);
       }
     }
@@ -382,14 +383,16 @@ class Inliner {
 
   static bool is_movement(const Expr& body) { return facts_of(body).movement; }
 
-  // Operands of tile kernels: only views and data movement with affine indices are inlined.
-  Expr operand(const Expr& e) {
+  // Operands of tile kernels: only views and data movement with affine indices are inlined, and of what is constant
+  // only transposes of matrices of floats, if `transposes`.
+  Expr operand(const Expr& e, bool transposes) {
     if (e->op != Op::kLoad) return e;
     Expr y = through_views(e);
     for (int depth = 0; depth < 8; ++depth) {
       const Node* p = y->value->producer;
       const auto* l = p ? p->as<LoopOp>() : nullptr;
-      if (!l || l->body->op != Op::kLoad || constants_.count(p) || y->value->graph != &g_) break;
+      if (!l || l->body->op != Op::kLoad || y->value->graph != &g_) break;
+      if (constants_.count(p) && !(transposes && is_float(y->dtype) && transposed_matrix(y->value))) break;
       std::vector<std::pair<Expr, Expr>> r;
       for (std::size_t k = 0; k < y->args.size(); ++k) r.emplace_back(l->vars[k], y->args[k]);
       const Expr z = through_views(substitute(l->body, r));
@@ -415,7 +418,7 @@ class Inliner {
   const ByteStores bytes_;
   const FuseOptions* report_;
   std::set<std::pair<const Node*, const Node*>> reported_;  // producer and consumer
-  bool in_place_only_, lazy_selections_;
+  bool in_place_only_, lazy_selections_, transposed_constants_;
   std::unordered_set<const Value*> required_;
   std::unordered_set<const Node*> constants_;
   std::unordered_map<const Value*, int> uses_;

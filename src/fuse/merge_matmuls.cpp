@@ -131,22 +131,35 @@ std::optional<ColumnLoop> column_loop(Value* v, const Uses& uses, const std::uno
   return ok ? std::optional(std::move(c)) : std::nullopt;
 }
 
-// Concatenates constants along their last dim.
-Value* side_by_side(Graph& g, const std::vector<Value*>& parts) {
+// Concatenates constants along a dim.
+Value* concatenated(Graph& g, const std::vector<Value*>& parts, std::size_t dim) {
   Exprs shape = parts[0]->shape;
   std::vector<Expr> starts = {Expr(0)};
-  for (Value* p : parts) starts.push_back(starts.back() + p->shape.back());
-  shape.back() = starts.back();
+  for (Value* p : parts) starts.push_back(starts.back() + p->shape[dim]);
+  shape[dim] = starts.back();
   Exprs vars;
   for (const Expr& d : shape) vars.push_back(loop_var(d));
   Expr body;
   for (std::size_t k = parts.size(); k-- > 0;) {
     Exprs i = vars;
-    i.back() = vars.back() - starts[k];
+    i[dim] = vars[dim] - starts[k];
     const Expr x = load(parts[k], parts[k]->dtype, i);
-    body = body ? select(compare(Op::kLt, vars.back(), starts[k + 1]), x, body) : x;
+    body = body ? select(compare(Op::kLt, vars[dim], starts[k + 1]), x, body) : x;
   }
   return g.add_loop(vars, body);
+}
+
+// The same along the last dim.
+Value* side_by_side(Graph& g, const std::vector<Value*>& parts) {
+  return concatenated(g, parts, parts[0]->shape.size() - 1);
+}
+
+// The matrices of which these are the transposes; empty if some are none.
+std::vector<Value*> transposed_matrices(const std::vector<Value*>& ws) {
+  std::vector<Value*> sources;
+  for (const Value* w : ws)
+    if (Value* x = transposed_matrix(w)) sources.push_back(x);
+  return sources.size() == ws.size() ? sources : std::vector<Value*>();
 }
 
 // Why two GEMMs are not merged; null if they can be.
@@ -195,21 +208,23 @@ Value* merged_loop(Graph& g, std::span<const Branch> branches, std::size_t at, V
 }
 
 // The merged GEMM of all branches, plus their biases.
-Value* merged(Graph& g, std::span<const Branch> branches, const Tokens& tokens) {
+Value* merged(Graph& g, std::span<const Branch> branches, const Tokens& tokens, bool transposed_constants) {
   const Node* first = branches[0].matmul;
   std::vector<Value*> ws, bs;
   for (const Branch& b : branches) {
     ws.push_back(b.weights);
     if (b.bias) bs.push_back(b.bias);
   }
-  Value* w = side_by_side(g, ws);
+  const bool as_stored = transposed_constants && is_float(ws[0]->dtype);
+  const std::vector<Value*> rows = as_stored ? transposed_matrices(ws) : std::vector<Value*>();
+  Value* w = rows.empty() ? side_by_side(g, ws) : concatenated(g, rows, 0);
   MatMulOp m = *first->as<MatMulOp>();
-  const Expr n = loop_var(w->shape[1]);
+  const Expr columns = w->shape[rows.empty() ? 1 : 0], n = loop_var(columns);
   m.vars.back() = n;
-  m.b = load(w, w->dtype, {m.k, n});
+  m.b = load(w, w->dtype, rows.empty() ? Exprs{m.k, n} : Exprs{n, m.k});
   Value* x = const_cast<Value*>(m.a->value);
   Exprs shape = first->outputs[0]->shape;
-  shape.back() = w->shape[1];
+  shape.back() = columns;
   Value* y = g.add_node(m, {x, w}, {{first->outputs[0]->dtype, shape}})->outputs[0];
   for (std::size_t k = 0; k < branches[0].loops.size(); ++k) y = merged_loop(g, branches, k, y, tokens);
   if (bs.empty()) return y;
@@ -222,11 +237,11 @@ Value* merged(Graph& g, std::span<const Branch> branches, const Tokens& tokens) 
 }
 
 // Merges the branches; their results become slices.
-void merge(Graph& g, std::span<const Branch> branches, const Tokens& tokens) {
+void merge(Graph& g, std::span<const Branch> branches, const Tokens& tokens, bool transposed_constants) {
   if (branches.size() < 2) return;
   g.origin.clear();
   for (const Branch& b : branches) g.origin += (g.origin.empty() ? "" : " + ") + b.matmul->origin;
-  Value* y = merged(g, branches, tokens);
+  Value* y = merged(g, branches, tokens, transposed_constants);
   g.origin.clear();
   std::int64_t start = 0;
   for (const Branch& b : branches) {
@@ -279,7 +294,8 @@ void merge_matmuls(Graph& g, const FuseOptions& options) {
       return why != nullptr;
     });
     for (std::size_t first = 0; first + 1 < branches.size(); first += kMostBranches)
-      merge(g, std::span(branches).subspan(first, std::min(kMostBranches, branches.size() - first)), tokens);
+      merge(g, std::span(branches).subspan(first, std::min(kMostBranches, branches.size() - first)), tokens,
+            options.transposed_constants);
   }
   sort_nodes(g);
   remove_dead_nodes(g);

@@ -53,6 +53,8 @@ struct FuseOptions {
   bool gated_gemm = false;
   /// Operands of a GEMM may be any expression (fuse/inline_dequantization.h).
   bool prologues = false;
+  /// GEMMs pack constant right operands themselves, from [K, N] or [N, K]: transposes of these are not computed.
+  bool transposed_constants = false;
   /// Constant operands of tile kernels are stored with K innermost (fuse/pack_operands.h).
   bool contiguous_k = false;
   /// Attention takes masks, limits and biases as expressions, a softcap, a sink, and grouped heads.

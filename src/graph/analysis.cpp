@@ -217,6 +217,16 @@ void remove_dead(Graph& g, std::unordered_set<std::int64_t> symbols) {
 }
 }  // namespace
 
+Value* transposed_matrix(const Value* v) {
+  const auto* l = v->producer ? v->producer->as<LoopOp>() : nullptr;
+  if (!l || v->rank() != 2 || l->body->op != Op::kLoad || l->body->dtype != v->dtype) return nullptr;
+  const Value* x = l->body->value;
+  const bool transposes = x->rank() == 2 && x->dtype == v->dtype && same(l->body->args[0], l->vars[1]) &&
+                          same(l->body->args[1], l->vars[0]);
+  const auto whole = [&](std::size_t d) { return idx::provably_equal(x->shape[d], v->shape[1 - d]); };
+  return transposes && whole(0) && whole(1) ? const_cast<Value*>(x) : nullptr;
+}
+
 std::unordered_set<const Node*> constant_nodes(const Graph& g) {
   std::unordered_set<const Node*> out;
   for (const auto& n : g.nodes) {

@@ -30,6 +30,8 @@ void sort_nodes(Graph& g);
 void remove_dead_nodes(Graph& g);
 /// Nodes that depend only on constants and have constant shapes: they run once, when the program is loaded.
 std::unordered_set<const Node*> constant_nodes(const Graph& g);
+/// The matrix of which `v` is the transpose, v[i, j] = x[j, i], if a loop computes v so; null otherwise.
+Value* transposed_matrix(const Value* v);
 /// Symbols that this node needs when it runs (in shapes, bodies, parameters; including nested graphs).
 std::unordered_set<std::int64_t> symbols_used(const Node& n);
 /// Symbols that this node defines when it runs, including nested graphs.

@@ -7,6 +7,7 @@ FuseOptions host_fuse_options() {
   FuseOptions o;
   o.widen_halves = true;
   o.attention_limits = true;
+  o.transposed_constants = true;
   o.integer_tiles = true;
   o.integer_left = DType::kUInt8;
   auto accepts = [](const TileKernel& k, std::string& why) {

@@ -270,3 +270,38 @@ def test_functions_that_overflow_at_both_ends_are_no_limits(function, value):
     x, w = rand(5, 16), rand(16, 8, seed=1)
     # Sums of 16 terms in another order, to the fourth power.
     np.testing.assert_allclose(sardonyx.compile(model)(x=x, w=w)["y"], value(x @ w), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 8, 130])
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_transposed_constant_weights_are_read_as_they_are_stored(rows, kind, tmp_path):
+    """Linear layers as PyTorch exports them. 200 columns leave a part of a panel, K of 600 a part of a block."""
+    wq, wk, wo = (0.05 * rand(n, k, seed=n + k) for n, k in ((200, 600), (130, 600), (600, 200)))
+    constants = [onnx.numpy_helper.from_array(w.astype(kind), name) for name, w in (("wq", wq), ("wk", wk), ("wo", wo))]
+    element = "float" if kind is np.float32 else "float16"
+    model = parse(f"""
+      g ({element}[m, 600] x) => ({element}[m, 600] y, {element}[m, 130] z) {{
+        q = Transpose <perm = [1, 0]> (wq)
+        k = Transpose <perm = [1, 0]> (wk)
+        o = Transpose <perm = [1, 0]> (wo)
+        a = MatMul (x, q)
+        z = MatMul (x, k)
+        b = Relu (a)
+        y = MatMul (b, o)
+      }}""")
+    model.graph.initializer.extend(constants)
+    x = rand(rows, 600, seed=9).astype(kind)
+    compiled = sardonyx.compile(model)
+    compiled.save(tmp_path / "saved")
+    exact = [w.astype(kind).astype(np.float64) for w in (wq, wk, wo)]
+    a = x.astype(np.float64) @ exact[0].T
+    want = {"y": np.maximum(a, 0) @ exact[2].T, "z": x.astype(np.float64) @ exact[1].T}
+    for m in (compiled, sardonyx.load(tmp_path / "saved")):
+        assert kernels(m, {"x": x}).count("gemm") == 2
+        for name, value in m.run({"x": x}).items():
+            # Sums of 600 terms in another order, or (float16) results and the layer between rounded to 11 bits.
+            np.testing.assert_allclose(value, want[name], rtol=0, atol=np.abs(want[name]).max() * (2e-6 if kind is np.float32 else 2e-3))  # fmt: skip
+    stored = sum(w.size for w in (wq, wk, wo)) * np.dtype(kind).itemsize
+    # The two that are merged are stored once more, and nothing else is.
+    merged = (wq.size + wk.size) * np.dtype(kind).itemsize
+    assert (tmp_path / "saved").stat().st_size < stored + merged + 200_000

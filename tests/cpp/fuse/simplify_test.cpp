@@ -121,6 +121,44 @@ return %3)",
 return %2)");
 }
 
+// On the host, which packs them itself. Bytes are packed by a step of their own; a left operand is not packed.
+TEST(InlineLoops, ConstantRightOperandsAreReadAsTheyAreStored) {
+  FuseOptions options = any_device();
+  options.transposed_constants = true;
+  expect_pass("inline_loops", R"(%0 = input float32[n, 16]
+%1 = constant float32[8, 16] {...}
+%2 = loop float32[i < 16, j < 8]: %1[j, i]
+%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %2[k, j]
+return %3)",
+              R"(%0 = input float32[n, 16]
+%1 = constant float32[8, 16] {...}
+%2 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %1[j, k]
+return %2)",
+              options);
+  const std::string left = R"(%0 = input float32[16, n]
+%1 = constant float32[16, 8] {...}
+%2 = loop float32[i < 8, j < 16]: %1[j, i]
+%3 = matmul float32[i < 8, j < n; k < 16]: %2[i, k], %0[k, j]
+return %3)";
+  const std::string bytes = R"(%0 = input uint8[n, 16]
+%1 = constant int8[8, 16] {...}
+%2 = loop int8[i < 16, j < 8]: %1[j, i]
+%3 = matmul int32[i < n, j < 8; k < 16]: %0[i, k], %2[k, j]
+return %3)";
+  // A part of a matrix.
+  const std::string part = R"(%0 = input float32[n, 16]
+%1 = constant float32[9, 16] {...}
+%2 = loop float32[i < 16, j < 8]: %1[j, i]
+%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %2[k, j]
+return %3)";
+  for (const std::string& graph : {left, bytes, part}) expect_unchanged("inline_loops", graph, options);
+  expect_unchanged("inline_loops", R"(%0 = input float32[n, 16]
+%1 = constant float32[8, 16] {...}
+%2 = loop float32[i < 16, j < 8]: %1[j, i]
+%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %2[k, j]
+return %3)");
+}
+
 TEST(InlineLoops, ReductionsAreNotRepeated) {
   const char* graph = R"(%0 = input float32[n, 4]
 %1 = loop float32[i < n]: sum{r < 4}(%0[i, r]) @"sum"

@@ -52,46 +52,6 @@ return %2)",
               without_tiles());
 }
 
-constexpr const char* kTwoProducts = R"(%0 = input float32[n, 128]
-%1 = constant float32[128, 8] {...}
-%2 = constant float32[128, 4] {...}
-%3 = matmul float32[i < n, j < 8; k < 128]: %0[i, k], %1[k, j] @"q"
-%4 = matmul float32[i < n, j < 4; k < 128]: %0[i, k], %2[k, j] @"k"
-return %3, %4)";
-
-TEST(MergeMatmuls, ProductsOfOneTensor) {
-  expect_pass("merge_matmuls", kTwoProducts, R"(%0 = input float32[n, 128]
-%1 = constant float32[128, 8] {...}
-%2 = constant float32[128, 4] {...}
-%3 = loop float32[i < 128, j < 12]: select(j < 8, %1[i, j], %2[i, j - 8]) @"q + k"
-%4 = matmul float32[i < n, j < 12; k < 128]: %0[i, k], %3[k, j] @"q + k"
-%5 = loop float32[i < n, j < 8]: %4[i, j] @"q"
-%6 = loop float32[i < n, j < 4]: %4[i, j + 8] @"k"
-return %5, %6)");
-}
-
-TEST(MergeMatmuls, ProductsOfDifferentTensorsStay) {
-  expect_unchanged("merge_matmuls", R"(%0 = input float32[n, 16]
-%1 = input float32[n, 16]
-%2 = constant float32[16, 8] {...}
-%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %2[k, j]
-%4 = matmul float32[i < n, j < 8; k < 16]: %1[i, k], %2[k, j]
-return %3, %4)");
-}
-
-TEST(MergeMatmuls, OneBiasOfTwoIsAReason) {
-  const char* graph = R"(%0 = input float32[n, 16]
-%1 = constant float32[16, 8] {...}
-%2 = constant float32[8] {...}
-%3 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %1[k, j] @"q"
-%4 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %1[k, j] @"k"
-%5 = loop float32[i < n, j < 8]: %4[i, j] + %2[j] @"bias"
-return %3, %5)";
-  expect_unchanged("merge_matmuls", graph);
-  EXPECT_THAT(remarks_of("merge_matmuls", graph),
-              ElementsAre("k: not merged with 'q': one has a bias, the other has none"));
-}
-
 FuseOptions quantised() {
   FuseOptions o = any_device();
   o.prologues = true;

@@ -179,13 +179,17 @@ class Program:
 @contextlib.contextmanager
 def without_collecting() -> Iterator[None]:
     """Pauses Python's collection of cycles. Tracing makes many objects, for which it would look through all of the process's
-    several times, in a process with torch a quarter of a second each."""
+    several times, in a process with torch a quarter of a second each. What was made meanwhile counts as old, so that no
+    collection is due at the end either; the next full one looks at it."""
     collecting = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if collecting:
+            if gc.get_freeze_count() == 0:  # otherwise unfreeze() would also free what the program has frozen
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 
