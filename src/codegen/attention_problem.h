@@ -36,10 +36,9 @@ inline KernelSpec attention_spec(std::string body, std::string_view arch, const 
 /// Shared memory of attention_step_mma.
 inline std::uint32_t step_mma_bytes(std::int64_t dim, std::int64_t group, std::int64_t cluster, bool appends,
                                     bool paged) {
-  return static_cast<std::uint32_t>(
-      sdx::layout::StepMmaLayout{static_cast<int>(dim), static_cast<int>(group), static_cast<int>(cluster), appends,
-                                paged}
-          .bytes());
+  return static_cast<std::uint32_t>(sdx::layout::StepMmaLayout{static_cast<int>(dim), static_cast<int>(group),
+                                                               static_cast<int>(cluster), appends, paged}
+                                        .bytes());
 }
 
 /// An operand of attention: the address of its rows, or its elements.

@@ -79,8 +79,8 @@ class StepGenerator : AttentionSource {
         "= {}, kBounds = {}, kSink = {}, kZeroEmpty = {}, kAppends = 1, kKeyStride = {}, kValueStride = {} "
         "}};\n{}{}{}}};\n{}P p{{{}}};\n",
         storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), extent(d_), group, int(plain_),
-        int(a_.begin || a_.end), int(bool(a_.sink)), int(a_.zero_empty), key_stride_, value_stride_, members, text_, wait, matrices ? "" : "const ",
-        values);
+        int(a_.begin || a_.end), int(bool(a_.sink)), int(a_.zero_empty), key_stride_, value_stride_, members, text_,
+        wait, matrices ? "" : "const ", values);
     sizes += "i64 batch, i64 keys, i64 heads, i64 splits, i64 capacity, i64 past_rows) {\n";
 
     const Expr batch = b_->args[0], heads = h_->args[0], keys = t_->args[0], units = batch * kv_heads_;
@@ -100,8 +100,7 @@ class StepGenerator : AttentionSource {
     step.limit = idx::max(keys, batch * heads);
     // Keys in pages may be read up to the end of the page table.
     const Expr capacity = paged_ ? keys : key->shape[2], past_rows = paged_ ? keys : node_.inputs[3]->shape[2];
-    for (const Expr& x : {batch, keys, heads, splits, capacity, past_rows})
-      step.symbols.push_back(x);
+    for (const Expr& x : {batch, keys, heads, splits, capacity, past_rows}) step.symbols.push_back(x);
     const Expr parts = logical_and(step.applies, compare(Op::kGt, splits, 1));
     step.partial = select(parts, batch * heads * splits * Expr((extent(d_) + 15) / 16 * 16 + 2), 1);
     const std::string numbers = "{u32(keys), u32(heads), u32(splits), capacity, past_rows, partial}, u32(batch)";

@@ -22,8 +22,9 @@
 //   those of the cache
 //   kKeyStride, kValueStride   0, or keys lie in pages of a multiple of 16 rows: key_page(b, h, t) and
 //   value_page(b, h, t) are the addresses of row t, and rows of a page are so many elements apart. h is a query's head
-//   here. If kAppends, slots()[b] is the row of the caches in which b's new row is stored; it is not if the cache has no
-//   such row. past_key, past_value, key and value are then the caches before and after the step, of cache_rows() rows
+//   here. If kAppends, slots()[b] is the row of the caches in which b's new row is stored; it is not if the cache has
+//   no such row. past_key, past_value, key and value are then the caches before and after the step, of cache_rows()
+//   rows
 #pragma once
 #include "attention_step_instructions.h"
 
@@ -304,8 +305,22 @@ struct AttentionStepMma {
     }
   }
 
-  /// Copies the rows that are not new, if the caches after the step are different memory. That is the rare case: each row
-  /// is looked for among the new ones.
+  /// Stores the new row in the caches; one workgroup does.
+  SDX_FN void append_row(i64 b, i64 head, u32 kv_heads, i64 at) const {
+    const auto fresh = lds<T>(kFreshAt);
+    i64 row = at, rows = n.capacity;
+    if constexpr (kPaged) row = p.slots()[b], rows = p.cache_rows();
+    if (thread_id() < kHalf || u64(row) >= u64(rows)) return;
+    for (u32 i = thread_id() - kHalf; i < 2 * kDim; i += kHalf) {
+      const bool value = i >= kDim;
+      i64 to = ((b * kv_heads + head) * n.capacity + at) * kDim;
+      if constexpr (kPaged) to = row * (value ? P::kValueStride : P::kKeyStride) + head * kDim;
+      (value ? p.value() : p.key())[to + i % kDim] = fresh[i];
+    }
+  }
+
+  /// Copies the rows that are not new, if the caches after the step are different memory. That is the rare case: each
+  /// row is looked for among the new ones.
   SDX_FN void copy_other_pages(u32 batches) const {
     const i64* const slots = p.slots();
     const i64 rows = p.cache_rows();
@@ -373,18 +388,8 @@ struct AttentionStepMma {
         fetch(own, first, end, tile);
       detail::copies_begun();
     }
-    // One workgroup appends the new row.
     if constexpr (P::kAppends != 0) {
-      const bool appends = has_fresh ? owns(start, range, ranges) : range == 0;
-      i64 row = at, rows = n.capacity;
-      if constexpr (kPaged) row = p.slots()[b], rows = p.cache_rows();
-      if (appends && thread >= kHalf && u64(row) < u64(rows))
-        for (u32 i = thread - kHalf; i < 2 * kDim; i += kHalf) {
-          const bool value = i >= kDim;
-          i64 to = ((b * kv_heads + head) * n.capacity + at) * kDim;
-          if constexpr (kPaged) to = row * (value ? P::kValueStride : P::kKeyStride) + head * kDim;
-          (value ? p.value() : p.key())[to + i % kDim] = fresh[i];
-        }
+      if (has_fresh ? owns(start, range, ranges) : range == 0) append_row(b, head, kv_heads, at);
     }
     lds_barrier();
 
