@@ -322,7 +322,7 @@ def device_times(engine: Any, bound: Bound, profile: bool) -> dict[str, Any]:
         kept.release(side)
         if key[1] == "both":
             kind, _, size, count = key
-            work = [(int(p), 1, 1) for p in past[:-1]] + [(int(past[-1]), count, 1)]
+            work = [(int(p), 1, 1) for p in past[:size]] + [(int(past[size]), count, 1)]  # as if it were one prompt
             name = f"{size} x 1 and {count}{', logprobs' * kind.logprobs}"
         else:
             kind, single, size, columns, count, results = key

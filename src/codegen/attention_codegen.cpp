@@ -185,7 +185,8 @@ class Generator : AttentionSource {
     const Expr never = compare(Op::kLt, 1, 0);
     const Expr one_block = narrow && row_bias_ ? prefers_one_block(wide, units) : never;
     const Expr few_not = logical_not(logical_or(few_, one_block));
-    const Expr full = compare(Op::kGe, wide, narrow ? units : units / 2);
+    // Half of a tile of 128 rows would be empty.
+    const Expr full = logical_and(compare(Op::kGe, wide, narrow ? units : units / 2), compare(Op::kGt, queries_, 64));
     Expr large = always_wgmma() || wgmma_if_full() ? logical_and(few_not, full) : never;
     // On an H200 with 12 heads of 64 and 4 x 1024 rows: 173 us, 133 with the other form. With 256 rows they are equal.
     if (!always_wgmma()) large = logical_and(large, compare(Op::kLe, keys_, kMostScoredKeys));

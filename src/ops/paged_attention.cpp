@@ -6,10 +6,11 @@
 //
 // com.sardonyx has the same operator with two additions. Caches may be int8 or float8 (e4m3), with a scale for each row
 // of a head: inputs and outputs more are the scales [pages, P, Hk]. New rows are divided by their largest magnitude /
-// 127 (448 for float8) and rounded. With the attribute `prompt`, the last sequence is a part of a prompt, of any number
-// of tokens, and all others have one token each: so answers go on while a prompt is computed, and each of the two kinds
-// has its own form of attention. With one_token, every sequence has one token, and no two write to the same page: then
-// one kernel may rotate, append and attend.
+// 127 (448 for float8) and rounded. With the attribute `prompt` = T, sequences have one token each, and after them
+// others have T tokens each: the numbers of tokens and of sequences tell how many there are of each kind. So answers go
+// on while parts of prompts are computed, and each kind has its own form of attention. A long part is several sequences
+// with the same pages, since all new rows are stored before any is read. With one_token, every sequence has one token,
+// and no two write to the same page: then one kernel may rotate, append and attend.
 #include "ops/attention.h"
 #include "ops/element_math.h"
 #include "ops/families.h"
@@ -54,43 +55,58 @@ void refuse_unsupported(OpContext& c, bool scaled) {
 struct Pages {
   Value *keys, *values;  // [pages, P, Hk, D]
   Value *cumulative, *past, *table;
-  Value* owner;            // the sequence of each packed token; null if there is only one sequence, or `prompt`
-  bool prompt = false;     // every sequence but the last one has one token
-  bool one_token = false;  // every sequence has one token
-  Expr tokens, sequences;  // N, B
+  Value* owner;             // the sequence of each packed token; null if there is only one sequence, or `prompt`
+  std::int64_t prompt = 0;  // tokens of each sequence after those of one token; 0: there are none
+  bool one_token = false;   // every sequence has one token
+  Expr tokens, sequences;   // N, B
   Value *key_scales = nullptr, *value_scales = nullptr;  // [pages, P, Hk]; null: the cache is not quantised
 
   Expr pages() const { return keys->shape[0]; }
   Expr rows() const { return keys->shape[1]; }
   Expr keys_of_sequence() const { return table->shape[1] * rows(); }
+  /// Sequences of `prompt` tokens, and of one token.
+  Expr parts() const { return idx::floordiv(tokens - sequences, prompt - 1); }
+  Expr answers() const { return sequences - parts(); }
+  /// Tokens of parts before this one; 0 for an answer's.
+  Expr in_parts(const Expr& token) const { return idx::max(token - answers(), 0); }
   Expr sequence(const Expr& token) const {
     if (one_token) return token;
-    if (prompt) return idx::min(token, sequences - 1);
+    if (prompt) return idx::min(token, answers() + idx::floordiv(in_parts(token), prompt));
     return owner ? tensor::at(owner, {token}) : Expr(0);
   }
   static Expr number(const Value* v, const Expr& i) { return cast(tensor::at(v, {i}), DType::kInt64); }
   /// Tokens of the token's sequence before it.
   Expr position(const Expr& token) const {
     const Expr b = sequence(token);
-    return one_token ? number(past, b) : number(past, b) + token - number(cumulative, b);
+    if (one_token) return number(past, b);
+    if (prompt) return number(past, b) + idx::mod(in_parts(token), prompt);
+    return number(past, b) + token - number(cumulative, b);
   }
   Expr total(const Expr& token) const {
     const Expr b = sequence(token);
-    return one_token ? number(past, b) + 1 : number(past, b) + number(cumulative, b + 1) - number(cumulative, b);
+    return number(past, b) + number(cumulative, b + 1) - number(cumulative, b);
   }
-  Expr entry(const Expr& token, const Expr& column) const {
-    return cast(tensor::at(table, {sequence(token), column}), DType::kInt64);
+  Expr entry(const Expr& sequence, const Expr& column) const {
+    return cast(tensor::at(table, {sequence, column}), DType::kInt64);
   }
   /// The page of key t; entries of the table are data, which must not lead outside of the cache.
-  Expr page(const Expr& token, const Expr& t) const {
-    return idx::max(0, idx::min(entry(token, idx::floordiv(t, rows())), pages() - 1));
+  Expr page(const Expr& sequence, const Expr& t) const {
+    return idx::max(0, idx::min(entry(sequence, idx::floordiv(t, rows())), pages() - 1));
   }
 };
 
-Pages pages_of(OpContext& c, Value* query, bool scaled, bool prompt, bool one_token) {
+Pages pages_of(OpContext& c, Value* query, bool scaled, std::int64_t prompt, bool one_token) {
   Graph& g = c.graph();
-  Pages p{c.in(kKeyCache), c.in(kValueCache), c.in(kCumulative), c.in(kPast), c.in(kTable), nullptr, prompt, one_token,
-          {},                {}};
+  Pages p{c.in(kKeyCache),
+          c.in(kValueCache),
+          c.in(kCumulative),
+          c.in(kPast),
+          c.in(kTable),
+          nullptr,
+          prompt,
+          one_token,
+          {},
+          {}};
   for (const Value* v : {p.keys, p.values}) {
     c.require(v->rank() == 4, "a cache of rank {}, not [pages, rows, heads, head size]", v->rank());
     const bool fits = scaled ? v->dtype == DType::kInt8 || v->dtype == DType::kFloat8E4M3FN : v->dtype == query->dtype;
@@ -120,7 +136,9 @@ Pages pages_of(OpContext& c, Value* query, bool scaled, bool prompt, bool one_to
               "cumulative_sequence_length does not fit block_table");
   if (prompt) {
     g.add_check(compare(Op::kGe, p.tokens, p.sequences), "there are fewer tokens than sequences");
-    g.add_check(compare(Op::kGe, p.sequences, 1), "there is no sequence");
+    g.add_check(compare(Op::kGe, p.answers(), 0), "there are more tokens than the sequences have");
+    g.add_check(compare(Op::kEq, p.answers() + p.parts() * Expr(prompt), p.tokens),
+                "tokens don't fit sequences of one token and of `prompt` tokens");
     return p;
   }
   if (one_token) {
@@ -215,7 +233,8 @@ Value* slots_of(OpContext& c, const Pages& pages) {
     if (given) return Pages::number(given, i[0]);
     const Expr t = pages.position(i[0]), last = pages.keys_of_sequence() - 1;
     const Expr inside = idx::max(0, idx::min(t, last));
-    const Expr slot = pages.entry(i[0], idx::floordiv(inside, pages.rows())) * pages.rows() + idx::mod(t, pages.rows());
+    const Expr slot = pages.entry(pages.sequence(i[0]), idx::floordiv(inside, pages.rows())) * pages.rows() +
+                      idx::mod(t, pages.rows());
     return select(compare(Op::kEq, inside, t), slot, Expr(-1));  // outside: not stored
   });
 }
@@ -224,8 +243,8 @@ Value* slots_of(OpContext& c, const Pages& pages) {
 std::vector<Value*> append_rows(Graph& g, Value* slots, const Pages& pages, const Expr& row, Value* x, Value* y,
                                 Value* x_cache, Value* y_cache) {
   const auto flat = [&](Value* v) { return tensor::reshape(g, v, {pages.tokens, row}); };
-  return tensor::routine(g, pages.one_token ? "append_own_rows" : "append_rows", {slots, flat(x), flat(y), x_cache, y_cache},
-                         {pages.tokens, row, row, 0, row, 0}, {},
+  return tensor::routine(g, pages.one_token ? "append_own_rows" : "append_rows",
+                         {slots, flat(x), flat(y), x_cache, y_cache}, {pages.tokens, row, row, 0, row, 0}, {},
                          {{x_cache->dtype, x_cache->shape}, {y_cache->dtype, y_cache->shape}});
 }
 
@@ -265,6 +284,9 @@ std::vector<Value*> append(OpContext& c, const Projections& p, const Pages& page
 
 // Inputs: see Input; attention_metadata (16) is a hint that is not needed. Outputs: output, key_cache_out,
 // value_cache_out; with scales: the updated ones.
+/// Tokens that attend in one way: each for itself, all as one sequence, or in sequences of Pages::prompt tokens.
+enum class Form { kEach, kWhole, kParts };
+
 /// What all parts of the attention have in common.
 struct Attention {
   OpContext& c;
@@ -272,12 +294,12 @@ struct Attention {
   const Pages& pages;
   const std::vector<Value*>& cache;
 
-  /// Keys or values as one of `batch` sequences sees them: [batch, Hk, T, D]. `token`: one of the sequence's tokens.
+  /// Keys or values as one of `batch` sequences sees them: [batch, Hk, T, D].
   Value* read(const Value* x, const Value* scales, const Expr& batch,
-              const std::function<Expr(const Expr&)>& token) const {
+              const std::function<Expr(const Expr&)>& sequence) const {
     const Exprs shape = {batch, p.kv_heads, pages.keys_of_sequence(), p.size};
     return tensor::generate(c.graph(), shape, [&](const Exprs& i) {
-      const Expr page = pages.page(token(i[0]), i[2]), row = idx::mod(i[2], pages.rows());
+      const Expr page = pages.page(sequence(i[0]), i[2]), row = idx::mod(i[2], pages.rows());
       Expr element = tensor::at(x, {page, row, i[1], i[3]});
       if (!scales) return element;
       const Expr scale = tensor::at(scales, {page, row, i[1]});
@@ -285,18 +307,22 @@ struct Attention {
     });
   }
 
-  /// The result of `count` tokens from `first` on, [count, H * D]. one: they are one sequence, whose queries share
-  /// keys; otherwise each token has keys of its own.
-  Value* tokens(const Expr& first, const Expr& count, bool one) const {
+  /// The result of `count` tokens from `first` on, [count, H * D]. The queries of a sequence share keys.
+  Value* tokens(const Expr& first, const Expr& count, Form form) const {
     Graph& g = c.graph();
     const bool scaled = pages.key_scales != nullptr;
     Value* q = is_const(first, 0) && same(count, pages.tokens) ? p.q : tensor::slice(g, p.q, 1, first, count);
     AttentionSpec spec;
-    spec.q = tensor::transpose(g, q, one ? std::vector<int>{0, 2, 1, 3} : std::vector<int>{1, 2, 0, 3});
-    const auto of_batch = [=](const Expr& b) { return one ? first : first + b; };
-    const Expr batch = one ? Expr(1) : count;
-    spec.k = read(cache[0], scaled ? cache[2] : nullptr, batch, of_batch);
-    spec.v = read(cache[1], scaled ? cache[3] : nullptr, batch, of_batch);
+    const Expr batch = form == Form::kWhole ? Expr(1) : form == Form::kEach ? count : pages.parts();
+    if (form == Form::kParts) q = tensor::reshape(g, q, {batch, pages.prompt, p.heads, p.size});
+    spec.q = tensor::transpose(g, q, form == Form::kEach ? std::vector<int>{1, 2, 0, 3} : std::vector<int>{0, 2, 1, 3});
+    // Where all sequences have one token, and after those that do, they are counted.
+    const auto sequence = [=, pages = pages](const Expr& b) {
+      if (form == Form::kWhole) return pages.sequence(first);
+      return form == Form::kParts || pages.prompt ? first + b : pages.sequence(first + b);
+    };
+    spec.k = read(cache[0], scaled ? cache[2] : nullptr, batch, sequence);
+    spec.v = read(cache[1], scaled ? cache[3] : nullptr, batch, sequence);
     spec.type = accumulator(c.in(kQuery)->dtype);
     if (const float scale = c.attr_f("scale", 0); scale != 0) spec.scale = constant(scale, spec.type);
     spec.softcap = c.attr_f("softcap", 0);
@@ -304,8 +330,12 @@ struct Attention {
     const bool causal = c.attr("is_causal", 1) != 0;
     c.require(window == -1 || window > 0, "local_window_size is {}", window);
     spec.allowed = [=, pages = pages](const Expr& b, const Expr&, const Expr& s, const Expr& t) {
-      const Expr n = first + (one ? s : b), position = pages.position(n);
-      const Expr ok = causal ? compare(Op::kLe, t, position) : compare(Op::kLt, t, pages.total(n));
+      const Expr n = first + (form == Form::kWhole ? s : b);
+      const bool counted = pages.prompt || pages.one_token;
+      const Expr before = Pages::number(pages.past, sequence(b));
+      const Expr position = !counted ? pages.position(n) : form == Form::kParts ? before + s : before;
+      const Expr total = !counted ? pages.total(n) : before + (form == Form::kParts ? pages.prompt : 1);
+      const Expr ok = causal ? compare(Op::kLe, t, position) : compare(Op::kLt, t, total);
       return window < 0 ? ok : logical_and(ok, compare(Op::kGt, t, position - window));
     };
     if (Value* sink = c.opt(kSink)) {
@@ -313,15 +343,15 @@ struct Attention {
       g.add_check(compare(Op::kEq, sink->shape[0], p.heads), "head_sink does not fit the heads");
       spec.sink = [=, type = spec.type](const Expr& h) { return cast(tensor::at(sink, {h}), type); };
     }
-    Value* y = attention(g, spec).y;  // [1, H, N, D] or [N, H, 1, D]
-    if (one) y = tensor::transpose(g, y, {0, 2, 1, 3});
+    Value* y = attention(g, spec).y;  // [1, H, N, D], [N, H, 1, D] or [parts, H, T, D]
+    if (form != Form::kEach) y = tensor::transpose(g, y, {0, 2, 1, 3});
     return tensor::reshape(g, y, {count, p.size * Expr(p.heads)});
   }
 };
 
 // Inputs: see Input; attention_metadata (16) is a hint that is not needed. Outputs: output, key_cache_out,
 // value_cache_out; with scales: the updated ones.
-void paged_attention_of(OpContext& c, bool scaled, bool prompt, bool one_token) {
+void paged_attention_of(OpContext& c, bool scaled, std::int64_t prompt, bool one_token) {
   refuse_unsupported(c, scaled);
   Graph& g = c.graph();
   c.require(c.in(kQuery)->rank() == 2, "a query of rank {}, not [tokens, features]", c.in(kQuery)->rank());
@@ -331,15 +361,20 @@ void paged_attention_of(OpContext& c, bool scaled, bool prompt, bool one_token) 
   const std::vector<Value*> cache = append(c, p, pages);
   for (std::size_t k = 0; k < cache.size(); ++k) c.out(static_cast<int>(k) + 1, cache[k]);
   const Attention attention{c, p, pages, cache};
-  if (!prompt) return c.out(0, attention.tokens(0, pages.tokens, !pages.owner && !one_token));
-  const Expr answers = pages.sequences - 1;
-  c.out(0, tensor::concat(
-               g, {attention.tokens(0, answers, false), attention.tokens(answers, pages.tokens - answers, true)}, 0));
+  if (!prompt)
+    return c.out(0, attention.tokens(0, pages.tokens, pages.owner || one_token ? Form::kEach : Form::kWhole));
+  const Expr answers = pages.answers();
+  c.out(0, tensor::concat(g,
+                          {attention.tokens(0, answers, Form::kEach),
+                           attention.tokens(answers, pages.parts() * Expr(prompt), Form::kParts)},
+                          0));
 }
 
-void paged_attention(OpContext& c) { paged_attention_of(c, false, false, false); }
+void paged_attention(OpContext& c) { paged_attention_of(c, false, 0, false); }
 void own_paged_attention(OpContext& c) {
-  const bool prompt = c.attr("prompt", 0) != 0, one_token = c.attr("one_token", 0) != 0;
+  const std::int64_t prompt = c.attr("prompt", 0);
+  const bool one_token = c.attr("one_token", 0) != 0;
+  c.require(prompt == 0 || prompt > 1, "prompt is {}", prompt);
   c.require(!prompt || !one_token, "both prompt and one_token");
   paged_attention_of(c, c.has(kKeyScale) || c.has(kValueScale), prompt, one_token);
 }
@@ -353,15 +388,16 @@ void register_paged_attention(OpRegistry& r) {
          .dtypes = "floats",
          .notes = "pages are read in place; the caches may be inputs and outputs in one buffer; without quantised or "
                   "latent caches"});
-  r.add({.name = "PagedAttention",
-         .domain = "com.sardonyx",
-         .lower = own_paged_attention,
-         .dtypes = "floats",
-         .notes =
-             "com.microsoft's; caches may be int8 or float8e4m3fn: inputs 14 and 15 and outputs 3 and 4 are then "
-             "scales of each row of a "
-             "head, float32 [pages, rows, heads]; prompt = 1: all sequences but the last one have one token each; one_token = 1: each "
-             "has one token, and a page that it writes to for itself"});
+  r.add(
+      {.name = "PagedAttention",
+       .domain = "com.sardonyx",
+       .lower = own_paged_attention,
+       .dtypes = "floats",
+       .notes =
+           "com.microsoft's; caches may be int8 or float8e4m3fn: inputs 14 and 15 and outputs 3 and 4 are then "
+           "scales of each row of a "
+           "head, float32 [pages, rows, heads]; prompt = T: sequences of one token each, then others of T tokens each; "
+           "one_token = 1: each has one token, and a page that it writes to for itself"});
 }
 
 }  // namespace sardonyx

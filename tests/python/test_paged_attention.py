@@ -190,9 +190,11 @@ def test_simulated_card(option, device, dtype):
     "option", ["packed", *(pytest.param(o, marks=pytest.mark.slow) for o in ("plain", "window", "sink", "norms"))]
 )
 def test_a_part_of_a_prompt_beside_answers(option, device, dtype):
-    """com.sardonyx's `prompt`: the last sequence has any number of tokens, all others one."""
-    own = {**OPTIONS[option], "prompt": 1}
-    check(own, [9, 0, 11], [1, 1, 9], dtype, device)
+    """com.sardonyx's `prompt`: sequences of one token each, then others of so many tokens each."""
+    own = {**OPTIONS[option], "prompt": 4}
+    check(own, [9, 0, 11], [1, 1, 4], dtype, device)
+    check(own, [9, 0, 11], [1, 4, 4], dtype, device)
+    check(own, [3, 11], [4, 4], dtype, device)
     check(own, [20, 3], [1, 1], dtype, device)
 
 
@@ -205,17 +207,21 @@ def test_code_for_hopper(tmp_path):
         cli("compile", tmp_path / "m.onnx", "--arch", "sm_90a", "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path)
         return (tmp_path / "m.sdx").read_bytes().count(b"wgmma.mma_async")
 
-    assert products({}, [9]) and products({"prompt": 1}, [1, 9])
+    assert products({}, [9]) and products({"prompt": 64}, [1, 64])
     assert not products({"softcap": 5.0}, [9])
 
 
 def test_fewer_tokens_than_sequences_are_refused():
-    own = {"prompt": 1}
+    own = {"prompt": 9}
     values = case(own, [9, 0, 11], [1, 1, 9], np.float32)
     model = sardonyx.compile(model_of(own, values, False))
     few = {n: values[n][:2] for n in ("query", "key", "value")}
-    with pytest.raises(sardonyx.Error, match="fewer tokens than sequences"):
+    with pytest.raises(sardonyx.Error, match="fewer tokens than sequences|negative dim"):
         model.run(values | few)
+    with pytest.raises(sardonyx.Error, match="don't fit"):
+        model.run(values | {n: values[n][:10] for n in ("query", "key", "value")})
+    with pytest.raises(sardonyx.Error, match="don't fit|more tokens than|negative dim"):
+        model.run(values | {n: np.repeat(values[n], 3, 0) for n in ("query", "key", "value")})
 
 
 @pytest.mark.parametrize("device", ["host", "sim:gfx942"])

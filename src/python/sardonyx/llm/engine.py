@@ -27,6 +27,8 @@ from .parallel import device_names
 from .scheduler import Scheduler, most_beside
 from .speculation import DraftSpeculator, NgramSpeculator, Speculator, draft_graph
 from .speculation import checked as speculation_options
+from .step_inputs import MOST_PARTS
+from .step_times import StepTimes
 from .texts import Prompt, Texts
 
 
@@ -142,6 +144,7 @@ class Engine(Texts, EngineSteps):
         wanted = max_sequences * -(-self._folder.context // page_tokens)
         self._load_decoders((cache_memory, swap_memory), wanted, speculation_options(speculation), compiling)
         self._pool = PagePool(self._decoder.pages, page_tokens, share=share_prefixes)
+        ahead = self._decoder.ahead and self._speculator is None
         self._scheduler = Scheduler(
             self._pool,
             most=max_sequences,
@@ -149,6 +152,8 @@ class Engine(Texts, EngineSteps):
             guesses=self._speculator.most if self._speculator else None,
             stages=1 if self._speculator else self._decoder.stages,
             host=HostPages(self._decoder.copies, self._decoder.host_places, page_tokens) if swap_memory else None,
+            parts=MOST_PARTS if ahead else 1,
+            times=StepTimes() if ahead else None,
         )
         self._max_waiting = max_waiting
         self._wake = threading.Condition()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,9 +20,15 @@ from .step_decoder import StepDecoder
 
 #: Parts of a prompt with more tokens run as one block of attention; shorter ones join the tokens of other sequences.
 _SHORT = 16
-#: What has been started of a step, with its results.
-Started = list[tuple[list[Piece], Callable[[], Chosen]]]
 _MOST_LOSSES = 3  #: how often in a row devices may be started again for the same requests
+
+
+class Started:
+    """A step that has been started: its groups of pieces with their results, and when."""
+
+    def __init__(self) -> None:
+        self.groups: list[tuple[list[Piece], Callable[[], Chosen]]] = []
+        self.begun = time.perf_counter()
 
 
 class EngineSteps:
@@ -49,6 +56,7 @@ class EngineSteps:
         self._showing = False
         self._later: list[tuple[Request, TokenEvent, str, bool]] = []  # tokens of which callers have not been told
         self._flying: list[Started] = []  # steps that have been started, the oldest first
+        self._read_at = 0.0  # when the last step's results were read
 
     def _next_pieces(self) -> list[Piece] | None:
         """The pieces of the next step, after new requests were added and cancelled ones removed; None if the engine is closed. The
@@ -93,7 +101,7 @@ class EngineSteps:
                 for p in pieces:
                     self._end(p.request, "error", known_error(error, "the draft model failed"))
                 return
-        started: Started = []
+        started = Started()
         least = 1 if self._decoder.ahead else self._decoder.stages - 1  # steps that stay in flight
         wait = self._speculator is not None
         for group in self._groups(pieces):
@@ -109,7 +117,7 @@ class EngineSteps:
                 continue
             for p in group:
                 self._scheduler.launched(p)
-            started.append((group, results))
+            started.groups.append((group, results))
             wait = wait or kind.adjust
         self._flying.append(started)
         while len(self._flying) > least:
@@ -118,19 +126,19 @@ class EngineSteps:
             self._settle()
 
     def _groups(self, pieces: list[Piece]) -> Iterator[list[Piece]]:
-        """What runs at a time: parts of prompts one by one, then all other tokens together. The largest part may join these:
-        alone it would read all weights once more."""
+        """What runs at a time: parts of prompts one by one, then all other tokens together. Parts may join these: alone each
+        would read all weights once more."""
         short = 1 if self._decoder.ahead else _SHORT
         together: list[Piece] = []
         parts: list[Piece] = []
         for p in pieces:
             if not p.request.ending and self._masked(p):
                 (together if p.count <= short else parts).append(p)
-        if together and parts:
-            largest = max(parts, key=lambda p: p.count)
-            if self._decoder.joins(largest, together):
-                parts.remove(largest)
-                together.append(largest)
+        if together:
+            for p in sorted(parts, key=lambda p: -p.count):
+                if self._decoder.joins(p, together):
+                    parts.remove(p)
+                    together.append(p)
         for p in parts:
             yield [p]
         if together:
@@ -144,7 +152,7 @@ class EngineSteps:
     def _read(self, started: Started) -> None:
         """Takes the tokens of a step that has been started; meanwhile callers are told of those before them."""
         self._show()
-        for group, results in started:
+        for group, results in started.groups:
             try:
                 chosen = results()
             except CachesLostError as error:
@@ -154,7 +162,15 @@ class EngineSteps:
                 self._fail(group, error)
                 continue
             self._losses = 0
+            self._note_time(group if len(started.groups) == 1 else [], started.begun)
             self._take(group, chosen)
+
+    def _note_time(self, group: list[Piece], begun: float) -> None:
+        """Tells the scheduler how long a step took that has just ended. It began when the one before it ended, or later."""
+        begun, self._read_at = max(begun, self._read_at), time.perf_counter()
+        times, answers = self._scheduler.times, sum(p.count == 1 for p in group)
+        if times and answers:
+            times.add(answers, sum(p.count for p in group) - answers, self._read_at - begun)
 
     def _lose(self, group: list[Piece], error: Error) -> None:
         """Devices have been started again with empty caches: requests are computed again, and their answers go on. But not for

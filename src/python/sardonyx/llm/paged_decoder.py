@@ -16,10 +16,19 @@ from .decoder import _free_host_memory
 from .genai_folder import GenaiFolder
 from .host_pages import HostCopies
 from .lora import Adapters
-from .paged_graph import PagedGraph
+from .paged_graph import PART, PagedGraph
 from .paged_sampling import Chosen, StepKind
 from .scheduler import Piece
-from .step_inputs import Giving, StepInputs, adapters_of, complete, giving, same_shape
+from .step_inputs import (
+    MOST_PARTS,
+    Giving,
+    StepInputs,
+    adapters_of,
+    complete,
+    giving,
+    same_shape,
+    tiles_of,
+)
 from .step_programs import DeviceTensors, StepPrograms
 from .step_runs import GpuRun, Side, StepRuns, powers, rounded_both, rounded_tokens, sizes_of_both
 
@@ -70,7 +79,8 @@ class PagedDecoder:
             "communicator": communicator,
         }
         self.programs = StepPrograms(self.graph, slots, options)
-        self.device = self.program(StepKind(), False).device  # reports faults of the model at once
+        # Reports faults of the model at once. This program is needed in any case.
+        self.device = self.programs.get(StepKind(), False, one=self.ahead).device
         self.page_bytes = self.graph.page_bytes() + beside
         half = self._memory() // 2
         # One more than sequences get: page 0, see PagePool.
@@ -119,9 +129,11 @@ class PagedDecoder:
 
     def warm_up(self, kind: StepKind, sequences: int, tokens: int, beside: Callable[[int], int]) -> int:
         """See StepDecoder."""
-        programs = [self.programs.get(kind, single) for single in (False, True)]
+        programs = [self.programs.get(kind, True)]
         if self.ahead:
             programs.append(self.programs.get(kind, False, True))
+        else:
+            programs.append(self.programs.get(kind, False))
         if self.device != "host":
             programs.append(self.programs.get(kind, False, one=True))
         for program in programs:
@@ -155,7 +167,7 @@ class PagedDecoder:
         return (
             self.ahead
             and part.results <= 1
-            and part.start + rounded_both(len(answers), part.count)[1] <= self.folder.context
+            and sum(p.count > 1 for p in answers) < MOST_PARTS
             and not any(p.results and p.request.kind().adjust for p in (part, *answers))
         )
 
@@ -211,8 +223,9 @@ class PagedDecoder:
         return self._running(run, side, len(giving), kind)
 
     def _start_both(self, pieces: Sequence[Piece], giving: Giving, kind: StepKind) -> Callable[[], Chosen]:
-        """Starts a step of a token of each piece but the last one, which is a part of a prompt."""
-        answers, tokens = rounded_both(len(pieces) - 1, pieces[-1].count)
+        """Starts a step of pieces of one token each, and after them parts of prompts."""
+        parts = [tiles_of(p.count) * PART for p in pieces if p.count > 1]
+        answers, tokens = rounded_both(len(pieces) - len(parts), sum(parts))
         run = self.runs.both(kind, answers, tokens)
         side = run.side()
         self.inputs.fill_both(side.values, pieces, giving, kind, answers)

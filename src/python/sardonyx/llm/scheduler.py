@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from .engine_request import Request
 from .host_pages import HostPages
 from .pages import PagePool
+from .step_times import StepTimes
 
 _MULTIPLE = 64
 #: Tokens of a step with answers and prompts: at most so many, or for each answer. A step's time grows with them, so few
@@ -72,11 +73,15 @@ class Scheduler:
         guesses: Callable[[Request], int] | None = None,
         stages: int = 1,
         host: HostPages | None = None,
+        parts: int = 1,
+        times: StepTimes | None = None,
     ):
         """most: running requests; tokens: of a step; guesses: how many tokens of a request can be guessed. stages: if more
-        than 1, so many steps are in flight, each of requests of its own. host: where preempted requests' pages are kept."""
+        than 1, so many steps are in flight, each of requests of its own. host: where preempted requests' pages are kept. parts:
+        how many parts of prompts are computed together with answers; small ones then cost as much as their tokens. times: limits
+        the tokens of prompts beside answers."""
         self.pool, self.most, self.tokens, self._guesses, self._stages = pool, most, tokens, guesses, stages
-        self.host = host
+        self.host, self._parts, self.times = host, parts, times
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.preemptions = 0
@@ -158,6 +163,8 @@ class Scheduler:
         for group in ready, prompts:
             if group is prompts and pieces:
                 left = min(left, most_beside(len(pieces)))
+                if self.times:
+                    left = self.times.most(len(pieces), left)
             for r in group:
                 if r.slot < 0:  # preempted meanwhile
                     continue
@@ -167,12 +174,12 @@ class Scheduler:
                     left -= 1
                     continue
                 count = self._part(r, left)
-                if parts and count < self._least(self._pending(r), pieces):
+                if parts and count < self._least(self._pending(r), pieces, parts):
                     continue
                 if count > 0 and self._reserve(r, count, planned):
                     pieces.append(self._piece(r, count))
                     planned.add(r.number)
-                    left -= count
+                    left -= self._rows(count, pieces)
                     parts += count > 1
             if self._guesses and group and self._pending(group[0]) == 1:
                 pieces, left = self._with_guesses(pieces, left)
@@ -180,7 +187,7 @@ class Scheduler:
             new = self._next()
             if (
                 new is None
-                or (parts and min(left, len(new.tokens)) < self._least(len(new.tokens), pieces))
+                or (parts and min(left, len(new.tokens)) < self._least(len(new.tokens), pieces, parts))
                 or not self._admit(new)
             ):
                 break
@@ -189,14 +196,21 @@ class Scheduler:
                 break
             pieces.append(self._piece(new, count))
             planned.add(new.number)
-            left -= count
+            left -= self._rows(count, pieces)
             parts += 1
         return pieces
 
-    @staticmethod
-    def _least(pending: int, pieces: list[Piece]) -> int:
-        """Tokens of a further part of a prompt. Beside answers, of which one part is a part, small ones wait for a step."""
-        return _LEAST if pieces[0].count == 1 else min(_LEAST, pending)
+    def _least(self, pending: int, pieces: list[Piece], parts: int) -> int:
+        """Tokens of a further part of a prompt. Beside answers, with which some parts are computed, others wait for a step if
+        they are small."""
+        if pieces[0].count == 1:
+            return 1 if parts < self._parts else _LEAST
+        return min(_LEAST, pending)
+
+    def _rows(self, count: int, pieces: list[Piece]) -> int:
+        """Rows that a piece, which has been added to `pieces`, takes in its step: parts beside answers take whole tiles."""
+        tiled = count > 1 and self._parts > 1 and pieces[0].count == 1
+        return -(-count // _MULTIPLE) * _MULTIPLE if tiled else count
 
     @staticmethod
     def _piece(r: Request, count: int) -> Piece:

@@ -45,7 +45,8 @@ class StepDecoder(Protocol):
         ...
 
     def joins(self, part: Piece, answers: Sequence[Piece]) -> bool:
-        """Whether a part of a prompt can be the last piece of a step in which each of the other ones has one token."""
+        """Whether a part of a prompt can be the last piece of a step. Those before it have one token each, or are parts that
+        have joined."""
         ...
 
     def program(self, kind: StepKind, single: bool) -> object:
@@ -59,6 +60,6 @@ class StepDecoder(Protocol):
 
     def start(self, pieces: Sequence[Piece], kind: StepKind, single: bool) -> Callable[[], Chosen]:
         """Computes the pieces together. What it returns waits for the results, which are those of the pieces that give a
-        token, in order. single: one piece, whose tokens are computed as one block of attention; so are those of the last of
-        several pieces, if it has several tokens and joins() the others."""
+        token, in order. single: one piece, whose tokens are computed as one block of attention; so are those of each part
+        of a prompt that joins() the pieces of one token before it."""
         ...

@@ -9,13 +9,21 @@ import numpy as np
 
 from .engine_request import Request
 from .genai_folder import GenaiFolder
-from .paged_graph import GIVEN_IDS
+from .paged_graph import GIVEN_IDS, PART
 from .paged_sampling import StepKind
 from .scheduler import Piece
 from .step_graph import StepGraph
 
 Array = np.ndarray[Any, Any]
 Giving = Sequence[tuple[Request, int]]  #: of each result of a step, see giving()
+
+
+MOST_PARTS = 8  #: of prompts in a step with answers
+
+
+def tiles_of(count: int) -> int:
+    """How many sequences of PART tokens a part of a prompt takes."""
+    return -(-count // PART)
 
 
 def giving(pieces: Sequence[Piece]) -> list[tuple[Request, int]]:
@@ -199,13 +207,15 @@ class StepInputs:
                 values[name][...] = x
 
     def unused_both(self, kind: StepKind, answers: int, tokens: int) -> dict[str, Array]:
-        """unused() of a step of `answers` sequences of one token and a part of a prompt, with its table; without `cumulative`."""
+        """unused() of a step of `answers` sequences of one token and parts of prompts, which are sequences of PART tokens, with
+        its table; without `cumulative`."""
+        sequences, results = answers + tokens // PART, answers + MOST_PARTS
         values = {
             **self.unused(kind, answers + tokens, 1, 1),
-            "rows": np.zeros(answers + 1, np.int64),
-            "past": np.zeros(answers + 1, np.int32),
-            "table": np.zeros((answers + 1, self.columns), np.int32),
-            **self.choice([], kind, answers + 1),
+            "rows": np.zeros(results, np.int64),
+            "past": np.zeros(sequences, np.int32),
+            "table": np.zeros((sequences, self.columns), np.int32),
+            **self.choice([], kind, results),
         }
         del values["cumulative"]
         return values
@@ -218,36 +228,45 @@ class StepInputs:
         kind: StepKind,
         answers: int,
     ) -> None:
-        """The values of a step of unused_both(), the last of whose pieces is the part of a prompt. Places that no sequence uses compute tokens of page 0."""
-        folder, n, part = self._folder, len(pieces) - 1, pieces[-1]
-        end = answers + part.count
-        ids = values[self.ids][0]
-        ids[:n] = [0 if p.unknown else p.request.tokens[p.start] for p in pieces[:-1]]
-        ids[answers:end] = part.ids
-        values["past"][:n] = [p.start for p in pieces[:-1]]
-        values["past"][n:answers] = 0
-        values["past"][answers] = part.start
-        self._tables.rows(pieces[:-1], values["table"][:answers])
-        self._tables.rows([part], values["table"][answers:])
-        rows = [k for k, p in enumerate(pieces[:-1]) if p.results] + [end - 1] * part.results
-        values["rows"][: len(rows)] = rows  # results are in the order of the pieces
-        values["rows"][len(rows) :] = 0
-        if folder.position_ids:
-            at = values[folder.position_ids][0]
-            at[:n], at[n:answers] = values["past"][:n], 0
-            at[answers:] = np.arange(part.start, part.start + len(at) - answers)
+        """The values of a step of unused_both(), whose parts of prompts come last. Places that no sequence uses compute tokens of page 0."""
+        n = sum(p.count == 1 for p in pieces)
+        single, parts = pieces[:n], pieces[n:]
+        ids, past = values[self.ids][0], values["past"]
+        ids[:n] = [0 if p.unknown else p.request.tokens[p.start] for p in single]
+        past[:n] = [p.start for p in single]
+        past[n:] = 0
+        self._tables.rows(single, values["table"][:answers])
         source, target = values["source"], values["target"]
         source[...] = target[...] = -1
-        source[:n] = [p.request.slot if p.unknown else -1 for p in pieces[:-1]]
-        if part.unknown:
-            source[end - 1] = part.request.slot
-        target[[r.slot for r, _ in giving]] = range(len(giving))
+        source[:n] = [p.request.slot if p.unknown else -1 for p in single]
         if kind.adapters:
             values["adapter"][:] = 0
-            values["adapter"][:n] = [p.request.adapter for p in pieces[:-1]]
-            values["adapter"][answers:] = part.request.adapter
+            values["adapter"][:n] = [p.request.adapter for p in single]
+        rows = [k for k, p in enumerate(single) if p.results]
+        begin, sequence = answers, answers
+        tiles: list[Piece] = []  # a long part is several sequences with the same pages
+        for p in parts:
+            count, end = tiles_of(p.count), begin + p.count
+            ids[begin:end] = p.ids
+            past[sequence : sequence + count] = p.start + PART * np.arange(count)
+            if kind.adapters:
+                values["adapter"][begin:end] = p.request.adapter
+            if p.unknown:
+                source[end - 1] = p.request.slot
+            rows += [end - 1] * p.results
+            tiles += [p] * count
+            begin, sequence = begin + PART * count, sequence + count
+        self._tables.rows(tiles, values["table"][answers:])
+        values["rows"][: len(rows)] = rows  # results are in the order of the pieces
+        values["rows"][len(rows) :] = 0
+        if self._folder.position_ids:
+            at = values[self._folder.position_ids][0]
+            at[:answers] = past[:answers]
+            within = past[answers:, None] + np.arange(PART)
+            at[answers:] = np.minimum(within, self._folder.context - 1).reshape(-1)
+        target[[r.slot for r, _ in giving]] = range(len(giving))
         if kind.sample:
-            for name, x in self.choice(giving, kind, answers + 1).items():
+            for name, x in self.choice(giving, kind, answers + MOST_PARTS).items():
                 values[name][...] = x
 
 

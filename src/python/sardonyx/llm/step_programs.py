@@ -38,7 +38,9 @@ class StepPrograms:
                 self._programs[key] = compile(source, folder=self._graph.step.data_folder, **self._options)
             return self._programs[key]
 
-    def results(self, kind: StepKind, single: bool, tokens: int, count: int, prompt: bool = False, one: bool = False) -> dict[str, Array]:
+    def results(
+        self, kind: StepKind, single: bool, tokens: int, count: int, prompt: bool = False, one: bool = False
+    ) -> dict[str, Array]:
         """Memory for the outputs that are read of a step of so many tokens and results."""
         found = {}
         for info in self.get(kind, single, prompt, one).outputs:

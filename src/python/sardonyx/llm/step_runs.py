@@ -17,8 +17,9 @@ import numpy as np
 from .._sardonyx import Stream, Tensor
 from ..device import empty, pinned, to_device
 from ..model import BoundRun, Model
+from .paged_graph import PART
 from .paged_sampling import StepKind
-from .step_inputs import StepInputs, complete
+from .step_inputs import MOST_PARTS, StepInputs, complete
 from .step_programs import DeviceTensors, StepPrograms
 
 Array = np.ndarray[Any, Any]
@@ -40,7 +41,7 @@ def rounded_tokens(count: int) -> int:
 
 
 def rounded_both(answers: int, tokens: int) -> tuple[int, int]:
-    """The same for sequences of one token and the part of a prompt beside them. There is a graph for each pair of sizes, so
+    """The same for sequences of one token and the parts of prompts beside them, a multiple of PART. There is a graph for each pair of sizes, so
     sizes are fewer."""
     step = 64 if tokens <= 512 else 128 if tokens <= 1024 else 256
     return max(8, 1 << (answers - 1).bit_length()), -(-tokens // step) * step
@@ -202,12 +203,12 @@ class StepRuns:
         return self._keep((kind, single, size, columns, count, results), make)
 
     def both(self, kind: StepKind, answers: int, tokens: int) -> GpuRun:
-        """Of one token of each of up to `answers` sequences, and a part of a prompt of up to `tokens`."""
+        """Of one token of each of up to `answers` sequences, and parts of prompts of up to `tokens` together."""
 
         def make() -> GpuRun:
             values = self._inputs.unused_both(kind, answers, tokens)
-            ends = np.array([*range(answers + 1), answers + tokens], np.int32)
-            found = self._programs.results(kind, False, answers + tokens, answers + 1, True)
+            ends = np.array([*range(answers), *range(answers, answers + tokens + 1, PART)], np.int32)
+            found = self._programs.results(kind, False, answers + tokens, answers + MOST_PARTS, True)
             return self._gpu(self._programs.get(kind, False, True), kind, {"cumulative": ends}, values, found)
 
         return self._keep((kind, "both", answers, tokens), make)

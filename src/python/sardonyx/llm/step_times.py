@@ -1,0 +1,48 @@
+"""What steps have taken, and how many tokens of prompts a step beside answers may have because of that."""
+
+from __future__ import annotations
+
+#: A step with parts of prompts may take so many times as long as one of answers alone: the time between two tokens of an
+#: answer then stays below three times its median, with a reserve for steps that take longer than those before them.
+_MOST = 2.5
+_PART = 64  #: tokens by which parts differ
+_WEIGHT = 0.1  #: of the newest step in a mean
+_OUTLIER = 2.0  #: a step counts as at most so many times the mean: some capture a graph
+
+
+class StepTimes:
+    """Means of steps' times, in seconds. Beside n answers, a step with t tokens of prompts is taken to last alone(n) + t * each(n);
+    n counts as the next power of two, as steps of so many answers run alike; one that is not known, as the nearest that is."""
+
+    def __init__(self) -> None:
+        self._alone: dict[int, float] = {}
+        self._each: dict[int, float] = {}
+
+    def add(self, answers: int, tokens: int, seconds: float) -> None:
+        """A step of so many answers (at least one) and tokens of prompts has taken `seconds`."""
+        n = 1 << (answers - 1).bit_length()
+        if not tokens:
+            self._mean(self._alone, n, seconds)
+        elif self._alone:
+            rows = -(-tokens // _PART) * _PART
+            self._mean(self._each, n, max(0.0, seconds - self._near(self._alone, n)) / rows)
+
+    @staticmethod
+    def _mean(means: dict[int, float], n: int, x: float) -> None:
+        now = means.get(n)
+        means[n] = x if now is None else now + _WEIGHT * (min(x, _OUTLIER * now) - now if now else x)
+
+    @staticmethod
+    def _near(means: dict[int, float], n: int) -> float:
+        return means[min(means, key=lambda k: (abs(k.bit_length() - n.bit_length()), k))]
+
+    def most(self, answers: int, tokens: int) -> int:
+        """At most `tokens`, a multiple of 64: how many of prompts may be computed beside so many answers. 64 at least, so that
+        prompts go on."""
+        n = 1 << (answers - 1).bit_length()
+        if not self._alone or not self._each:
+            return tokens
+        alone, each = self._near(self._alone, n), self._near(self._each, n)
+        if each <= 0:
+            return tokens
+        return min(tokens, max(_PART, int((_MOST - 1) * alone / each) // _PART * _PART))
