@@ -1,4 +1,6 @@
-"""Sizes that a program has checked are not checked again. Others must be, however often others were checked before them."""
+"""Sizes that a program has checked are not checked again. Others must be, however often others were checked before them: those that
+the graph requires, and those that decide which branch a program was compiled for.
+"""
 
 import numpy as np
 import onnx
@@ -67,3 +69,30 @@ def test_more_sizes_than_are_remembered(run):
     run((3, 1), (3, 1))
     refused(run, (3, 1), (7, 1))
     refused(run, (MANY - 1, 1), (MANY - 2, 1))
+
+
+@pytest.mark.parametrize("device", ["host", "sim:gfx942"])
+def test_sizes_for_which_a_program_was_compiled(device):
+    """The branches' results differ in rank, so a program has one of them, and sizes of the other one need another program."""
+    value = helper.make_tensor_value_info
+    branches = {}
+    for name, node in (("one", ("Squeeze", ["x", "axis"])), ("many", ("Neg", ["x"]))):
+        made = helper.make_node(*node, [name])
+        branches[name] = helper.make_graph([made], name, [], [value(name, onnx.TensorProto.FLOAT, None)])
+    nodes = [
+        helper.make_node("Shape", ["x"], ["rows"], start=0, end=1),
+        helper.make_node("Equal", ["rows", "one_row"], ["is_one"]),
+        helper.make_node("If", ["is_one"], ["y"], then_branch=branches["one"], else_branch=branches["many"]),
+    ]
+    constants = [onnx.numpy_helper.from_array(np.array(v, np.int64), n) for n, v in (("one_row", [1]), ("axis", [0]))]
+    x, y = value("x", onnx.TensorProto.FLOAT, ["n", "m"]), value("y", onnx.TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "branches", [x], [y], initializer=constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    model = sardonyx.compile(made.SerializeToString(), device=device)
+    for shape in [(4, 3), (1, 3), (4, 3), (5, 3), (1, 3), (1, 5), (5, 3), (4, 3)] * 2:
+        given = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+        wanted = given[0] if shape[0] == 1 else -given
+        np.testing.assert_array_equal(model.run({"x": given})["y"], wanted, strict=True)
+        y = sardonyx.to_device(np.zeros_like(wanted), device)
+        model.run_tensors({"x": given}, outputs={"y": y})
+        np.testing.assert_array_equal(y.numpy(), wanted, strict=True)
