@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 
 #include "codegen/emit.h"
 #include "codegen/loop_analysis.h"
@@ -101,21 +102,40 @@ class Generator {
   }
 
   // Stages with one element for each row as a single one, if they reduce along a distance (a mean over an image whose
-  // channels are last): then rows next to each other are better reduced side by side than each on its own.
-  std::optional<Stage> across_rows() const {
+  // channels are last): then rows next to each other are better reduced side by side than each on its own. Earlier
+  // stages that are stored (a pooling that several nodes read) become beside_.
+  std::optional<Stage> across_rows() {
     Stage one = kernel_.stages.back();
+    std::vector<Stage> stored;
     for (std::size_t k = kernel_.stages.size(); k-- > 0;) {
       const Stage& stage = kernel_.stages[k];
       if (!stage.inner.empty()) return std::nullopt;
       if (k + 1 == kernel_.stages.size()) continue;
-      if (stage.stored) return std::nullopt;
-      one.body = rewrite(
-          one.body, [&](const Expr& x) { return x->op == Op::kLoad && x->value == stage.out ? stage.body : Expr(); });
+      const auto computed = [&](const Expr& x) {
+        return x->op == Op::kLoad && x->value == stage.out ? stage.body : Expr();
+      };
+      one.body = rewrite(one.body, computed);
+      for (Stage& s : stored) s.body = rewrite(s.body, computed);
+      if (stage.stored) stored.push_back(stage);
     }
     const auto [vars, body, offset] = flat_loop(one);
     Exprs reductions;
     top_reductions(body, reductions);
     if (vars.empty() || !side_by_side(reductions, vars.back())) return std::nullopt;
+    std::vector<Beside> beside;
+    for (const Stage& s : stored) {
+      const FlatLoop f = flat_loop(s);
+      Exprs needed;
+      top_reductions(f.body, needed);
+      const auto known = [&](const Expr& r) {
+        return std::any_of(reductions.begin(), reductions.end(), [&](const Expr& x) { return same(x, r); });
+      };
+      if (!std::equal(f.vars.begin(), f.vars.end(), vars.begin(), vars.end(), same) ||
+          !std::all_of(needed.begin(), needed.end(), known))
+        return std::nullopt;
+      beside.push_back({s.out, f.body, f.offset});
+    }
+    beside_ = std::move(beside);
     return one;
   }
 
@@ -182,12 +202,17 @@ class Generator {
       emit_.line(fmt::format("const i64 {} = {} + t;", i, t0));
       emit_.bind(var, i);
       for (std::size_t j = 0; j < arrays.size(); ++j) emit_.bind_value(reductions[j], arrays[j] + "[t]");
+      for (const Beside& b : beside_) {
+        const std::string y = emit_.value(b.body);
+        store(b.out, b.offset, y);
+      }
       const std::string x = emit_.value(body);
       store(stage.out, offset, x);
       emit_.close();
       emit_.close();
       return;
     }
+    if (in_parts(body, var) && !body->has_reduce) return parts(stage, var, body, offset, lo, hi);
     const std::string i = emit_.fresh("i");
     if (!body->has_reduce) emit_.line("#pragma clang loop vectorize(assume_safety)");
     emit_.open(fmt::format("for (i64 {0} = {1}; {0} < {2}; ++{0})", i, lo, hi));
@@ -195,6 +220,44 @@ class Generator {
     const std::string x = emit_.value(body);
     store(stage.out, offset, x);
     emit_.close();
+  }
+
+  // Whether the body selects by what `var` is: a concatenation along the innermost dim.
+  static bool in_parts(const Expr& body, const Expr& var) {
+    return body->op == Op::kSelect && body->args[0]->op == Op::kLt && same(body->args[0]->args[0], var) &&
+           is_const(body->args[0]->args[1]);
+  }
+
+  // Whether e at var + 1 is one more than at var.
+  static bool advances(const Expr& e, const Expr& var) {
+    return is_const(idx::sub(substitute(e, {{var, var + 1}}), e), 1);
+  }
+
+  // innermost() of a concatenation: part by part, as a vectorised loop would read all parts for each element. Parts
+  // that are only copied are no loops, which take milliseconds each to compile.
+  void parts(const Stage& stage, const Expr& var, const Expr& body, const Expr& offset, const std::string& lo,
+             const std::string& hi) {
+    const std::string end = emit_.fresh("n");
+    emit_.line(fmt::format("const i64 {} = min(max(i64({}), {}), i64({}));", end, lo,
+                           emit_.value(body->args[0]->args[1]), hi));
+    for (const auto& [part, from, to] : {std::tuple(body->args[1], lo, end), std::tuple(body->args[2], end, hi)}) {
+      const bool copies = part->op == Op::kLoad && part->dtype == stage.out->dtype &&
+                          part->value->dtype == part->dtype && part->args.size() == 1 && advances(part->args[0], var) &&
+                          advances(offset, var);
+      if (!copies) {
+        innermost(stage, var, part, offset, from, to);
+        continue;
+      }
+      emit_.open(fmt::format("if ({} < {})", from, to));
+      const std::string i = emit_.fresh("i");
+      emit_.line(fmt::format("const i64 {} = {};", i, from));
+      emit_.bind(var, i);
+      const std::string source = emit_.value(part->args[0]), target = emit_.value(offset);
+      written_.push_back(stage.out);
+      emit_.line(fmt::format("__builtin_memcpy({} + {}, {} + {}, u64({} - {}) * {});", emit_.buffer(stage.out), target,
+                             emit_.buffer(part->value), source, to, from, size_of(part->dtype)));
+      emit_.close();
+    }
   }
 
   void single(const Stage& stage) {
@@ -276,7 +339,14 @@ class Generator {
     emit_.close();
   }
 
+  // What else the loop of across_rows() stores for each of its elements.
+  struct Beside {
+    const Value* out;
+    Expr body, offset;
+  };
+
   const LoopKernel kernel_;
+  std::vector<Beside> beside_;
   std::string text_;
   Emitter emit_;
   std::vector<const Value*> written_;

@@ -81,6 +81,64 @@ Expr upper_bound(const Expr& a, int depth) {
   }
 }
 
+// Variables of symbolic extent and those beside them; more would take long.
+constexpr std::size_t kMostVars = 3;
+
+// The variables that are factors of terms; empty if one is a factor twice, if there are too many, or if the extents of
+// all are numbers, for which bounds term by term are as good.
+Exprs linear_vars(const Poly& p) {
+  Exprs vars;
+  bool symbolic = false;
+  for (const Term& t : p)
+    for (std::size_t k = 0; k < t.atoms.size(); ++k) {
+      const Expr& a = t.atoms[k];
+      if (a->op != Op::kVar) continue;
+      if (k > 0 && same(t.atoms[k - 1], a)) return {};
+      if (std::any_of(vars.begin(), vars.end(), [&](const Expr& v) { return same(v, a); })) continue;
+      vars.push_back(a);
+      symbolic |= !is_const(a->args[0]);
+    }
+  return symbolic && vars.size() <= kMostVars ? vars : Exprs();
+}
+
+Poly with_value(const Poly& p, const Expr& var, const Poly& value) {
+  Poly out;
+  for (const Term& t : p) {
+    Poly x = constant_poly(t.c);
+    for (const Expr& a : t.atoms) x = mul(x, same(a, var) ? value : to_poly(a));
+    out.insert(out.end(), x.begin(), x.end());
+  }
+  normalize(out);
+  return out;
+}
+
+// Whether p, without variables, is at least 0 where the loops over `vars` run at all: their extents are at least 1.
+bool nonnegative_in_loops(const Poly& p, const Exprs& vars) {
+  if (nonnegative(p, true, 3)) return true;
+  for (const Expr& v : vars) {
+    const Poly extent = to_poly(v->args[0]);
+    if (extent.empty() || extent[0].atoms.empty() || extent[0].c <= 0) continue;
+    for (const Term& t : p) {  // p = k (extent - 1) + what is left
+      const std::int64_t k = t.c / extent[0].c;
+      if (k <= 0 || order_atoms(t.atoms, extent[0].atoms) != 0) continue;
+      if (nonnegative(add(add(p, extent, -k), constant_poly(k)), true, 3)) return true;
+    }
+  }
+  return false;
+}
+
+// Whether p is at least 0 for all values of `vars` from number `at` on. In each of them it is linear, so that it is
+// least at an end of the range. (Of an index of a tensor whose extent is a difference, such as the windows of a signal,
+// the bounds of single terms say nothing.)
+bool nonnegative_at_ends(const Poly& p, const Exprs& vars, std::size_t at) {
+  if (p.size() > kMaxTerms) return false;
+  if (at == vars.size()) return nonnegative_in_loops(p, vars);
+  const Expr& v = vars[at];
+  const Poly last = add(to_poly(v->args[0]), constant_poly(-1));
+  return nonnegative_at_ends(with_value(p, v, {}), vars, at + 1) &&
+         nonnegative_at_ends(with_value(p, v, last), vars, at + 1);
+}
+
 }  // namespace
 
 bool nonnegative(Poly p, bool dims_positive, int depth) {
@@ -142,7 +200,10 @@ bool nonnegative(Poly p, bool dims_positive, int depth) {
 }
 
 bool in_range(const Poly& p, const Expr& b) {  // 0 <= p < b
-  return nonnegative(p, true, 3) && nonnegative(add(add(to_poly(b), p, -1), constant_poly(-1)), true, 3);
+  const Poly left = add(add(to_poly(b), p, -1), constant_poly(-1));
+  if (nonnegative(p, true, 3) && nonnegative(left, true, 3)) return true;
+  const Exprs vars = linear_vars(p);
+  return !vars.empty() && nonnegative_at_ends(p, vars, 0) && nonnegative_at_ends(left, vars, 0);
 }
 
 }  // namespace sardonyx::polynomial

@@ -305,3 +305,51 @@ def test_transposed_constant_weights_are_read_as_they_are_stored(rows, kind, tmp
     # The two that are merged are stored once more, and nothing else is.
     merged = (wq.size + wk.size) * np.dtype(kind).itemsize
     assert (tmp_path / "saved").stat().st_size < stored + merged + 200_000
+
+
+@pytest.mark.parametrize("kind", ["float", "float16", "int64", "bool", "uint8"])
+@pytest.mark.parametrize("sizes", [(1, 3, 64), (9000, 5, 8192, 1)])
+def test_parts_of_a_concatenation(kind, sizes):
+    """Along the innermost dim: a copy of each part. 9000 is more than a work item takes, one part is computed, one is read twice."""
+    names = [f"x{k}" for k in range(len(sizes))]
+    inputs = ", ".join(f"{kind}[n, {size}] {name}" for name, size in zip(names, sizes))
+    width = sum(sizes) + sizes[0]
+    negate = "Not" if kind == "bool" else "Neg" if kind != "uint8" else "BitwiseNot"
+    model = parse(f"""
+      g ({inputs}) => ({kind}[n, {width}] y) {{
+        z = {negate} (x1)
+        y = Concat <axis = 1> (x0, {", ".join(["z", *names[2:], "x0"])})
+      }}""")
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(getattr(onnx.TensorProto, kind.upper()))
+    rng = np.random.default_rng(0)
+    feed = {name: rng.integers(0, 2 if kind == "bool" else 100, (3, size)).astype(dtype) for name, size in zip(names, sizes)}  # fmt: skip
+    z = np.logical_not(feed["x1"]) if kind == "bool" else ~feed["x1"] if kind == "uint8" else -feed["x1"]
+    want = np.concatenate([feed["x0"], z, *(feed[n] for n in names[2:]), feed["x0"]], 1)
+    np.testing.assert_array_equal(sardonyx.compile(model)(**feed)["y"], want)
+
+
+@pytest.mark.parametrize("pool", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("channels", [3, 70])
+def test_pooling_that_is_stored_and_computed_with(pool, channels):
+    """Two nodes read it, one element by element; channels are last between the convolutions."""
+    model = parse(f"""
+      g (float[1, {channels}, 11, 9] x, float[{channels}] s) => (float[1, {channels}, 5, 4] y, float[1, {channels}, 5, 4] z) {{
+        a = Conv (x, w)
+        p = {pool} <kernel_shape = [3, 3], strides = [2, 2]> (a)
+        shape = Constant <value_ints = [1, {channels}, 1, 1]> ()
+        t = Reshape (s, shape)
+        q = Mul (p, t)
+        r = Relu (q)
+        y = Conv (r, w)
+        z = Conv (p, w)
+      }}""")
+    w = 0.1 * rand(channels, channels, 1, 1)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    x, s = rand(1, channels, 11, 9, seed=1), rand(channels, seed=2)
+    mix = lambda v: np.einsum("nchw,oc->nohw", v, w[:, :, 0, 0])
+    windows = np.lib.stride_tricks.sliding_window_view(mix(x), (3, 3), (2, 3))[:, :, ::2, ::2]
+    pooled = windows.max((4, 5)) if pool == "MaxPool" else windows.mean((4, 5))
+    got = sardonyx.compile(model)(x=x, s=s)
+    # Sums of 70 products of 70 terms, in another order.
+    np.testing.assert_allclose(got["z"], mix(pooled), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(got["y"], mix(np.maximum(pooled * s[:, None, None], 0)), rtol=1e-4, atol=1e-5)

@@ -43,6 +43,24 @@ TEST(Index, SplitHeadsKeepsDivisionFree) {
   EXPECT_TRUE(same(at[2], v[2] * 64 + v[3])) << to_string(at[2]);
 }
 
+// The frames of a signal: their number is a difference.
+TEST(Index, AReshapeOfExtentsThatAreDifferencesDividesNothing) {
+  const Expr n = sym(0), frames = idx::sub(idx::floordiv(sym(1) + 128, 160), 3);
+  const Exprs shape = {n, 257, frames}, with_one = {n, 1, 257, frames};
+  Exprs v;
+  for (const Expr& d : shape) v.push_back(loop_var(d));
+  const Exprs there = idx::delinearize(idx::linearize(v, shape), with_one);
+  EXPECT_TRUE(same(there[0], v[0])) << to_string(there[0]);
+  EXPECT_TRUE(same(there[2], v[1])) << to_string(there[2]);
+  EXPECT_TRUE(same(there[3], v[2])) << to_string(there[3]);
+  // What lies outside for some values is not simplified: one more row, one less in all, and a negative beginning.
+  const Expr row = loop_var(258), column = loop_var(frames);
+  EXPECT_FALSE(is_const(idx::floordiv(row * frames + column, idx::mul(257, frames))));
+  EXPECT_FALSE(is_const(idx::floordiv(v[1] * frames + column, idx::sub(idx::mul(257, frames), 1))));
+  EXPECT_FALSE(is_const(idx::floordiv(v[1] * frames + column - 1, idx::mul(257, frames))));
+  EXPECT_TRUE(is_const(idx::floordiv(v[1] * frames + column, idx::mul(257, frames)), 0));
+}
+
 TEST(Index, IndicesTakenApartComeTogetherAgain) {
   const Expr n = sym(0), h = sym(1), w = sym(2);
   const Expr offset = loop_var(n);  // n elements seen as [?, h, w]: nothing is known of how they divide
