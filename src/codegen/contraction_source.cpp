@@ -210,8 +210,9 @@ class Writer {
       if (!rows_) a_.emit_row(e_);
       b_.emit_row(e_);
     }
-    const bool streams = may_stream();
-    if (streams) b_.emit_stream(e_);
+    const bool loaded = may_load_early(), streams = loaded && p.least_rows <= 1;
+    if (loaded) b_.emit_stream(e_);
+    p.loaded_scales = loaded && p.quantized;
     const std::string row = streams && rows_ ? emit_streamed_row(e_, c_, *rows_, loaded_) : "";
     if (streams && (!rows_ || (p.computed_rows == 1 && !row.empty()))) {
       p.streams = true;
@@ -221,16 +222,17 @@ class Writer {
     const bool copy_engine = p.chip.has(Feature::kTensorCopy) && !rows_;
     const std::string reads = emit_epilogue(e_, c_, accumulator, copy_engine);
     if (copy_engine) find_copied();
-    if (streams) emit_wait();
+    if (loaded) emit_wait();
     assemble(reads + row);
     return std::move(out_);
   }
 
  private:
-  bool may_stream() const {
+  // Whether b is in memory before any launch, in the layout of stream.h.
+  bool may_load_early() const {
     const ContractionProblem& p = out_.problem;
     return p.chip.has(Feature::kTensorCopy) && size_of(c_.type) == 2 && is_const(c_.batches(), 1) && !c_.inside &&
-           is_const(c_.n()) && is_const(c_.k()) && p.a != Access::kAcross && p.least_rows <= 1 && b_.streams(loaded_);
+           is_const(c_.n()) && is_const(c_.k()) && p.a != Access::kAcross && b_.streams(loaded_);
   }
 
   // A copy of P whose pointers may be read after the previous launch has ended.

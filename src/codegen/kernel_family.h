@@ -39,6 +39,7 @@ struct ContractionProblem {
   /// With `tma`, if TMA always loads 128 bytes along K at a time, or K is a multiple of as many.
   bool whole_stages = false;
   bool streams = false;        ///< b is constant, in memory before any launch, in the layout of stream.h
+  bool loaded_scales = false;  ///< b is quantised, and with its scales constant and in that layout
   int vectors_per_scale = 0;   ///< of a quantized b that streams: vectors of 16 bytes that share a scale
   bool scales_follow = false;  ///< the scales of consecutive columns are contiguous
 
@@ -95,6 +96,9 @@ std::span<const ContractionFamily* const> contraction_families();
 bool skinny_supports(const ContractionProblem& problem);
 /// Whether kernels/gemm_wgmma_packed.h supports this problem.
 bool packed_supports(const ContractionProblem& problem);
+/// Whether kernels/gemm_packed.h is faster than skinny.h for 17 to 32 rows: on an H200, with many columns, or with few
+/// columns of a long K, which a wave of clusters of 4 divides.
+bool packed_beats_skinny(const ContractionProblem& problem);
 /// Whether kernels/gemv_wide.h supports this problem.
 bool gemv_wide_supports(const ContractionProblem& problem);
 /// Whether kernels/skinny.h supports this type on this chip.

@@ -1,4 +1,5 @@
-// GEMMs of more than a few rows with weights of 4 or 8 bits, on Hopper: kernels/gemm_wgmma_packed.h.
+// GEMMs of more than a few rows with weights of 4 or 8 bits, on Hopper: kernels/gemm_packed.h and
+// gemm_wgmma_packed.h.
 #include <algorithm>
 
 #include "codegen/kernel_family.h"
@@ -20,6 +21,7 @@ class PackedFamily : public ContractionFamily {
     // (N and K of Llama's layers). Of nine tilings these are the best or within 5 %.
     constexpr Shape kShapes[] = {{64, 3, 2, 4, 3250, 4.76f, 1300, 4.36f}, {128, 4, 1, 8, 4050, 9.3f, 2300, 10.0f}};
     std::vector<KernelCandidate> all;
+    if (p.loaded_scales) add_left(all, p);
     for (const Shape& s : kShapes) {
       const sdx::layout::WgmmaLayout l{s.n, s.slices};
       KernelCandidate& c = all.emplace_back();
@@ -31,6 +33,32 @@ class PackedFamily : public ContractionFamily {
     }
     return all;
   }
+
+ private:
+  // Weights in registers: kernels/gemm_packed.h.
+  static void add_left(std::vector<KernelCandidate>& all, const ContractionProblem& p) {
+    using Layout = sdx::layout::PackedLayout;
+    struct Shape {
+      int rows;
+      float alone_start, busy_start, each;
+    };
+    // Fitted on an H200 to GEMMs of 32 and 64 rows, as above. Tiles of 8, 16 and 128 rows, six steps ahead and clusters
+    // of 8 were not better than these and the other families.
+    constexpr Shape kShapes[] = {{32, 5000, 3300, 4.2f}, {64, 6000, 4200, 5.5f}};
+    constexpr int kStages = 4, kAhead = 4, kThreads = 384;
+    for (const Shape& s : kShapes)
+      for (const int splits : {1, 2, 4}) {
+        KernelCandidate& c = all.emplace_back();
+        c.kernel = fmt::format("gemm_packed<{}, {}, {}, {}>", s.rows, kStages, kAhead, splits);
+        const float each = s.each / static_cast<float>(splits);
+        c.tiling = {s.rows, Layout::kCols, s.alone_start, each, s.busy_start, each};
+        c.tiling.cluster = splits;
+        c.tiling.resident = splits == 1 ? 1 : 0;
+        c.tiling.threads = kThreads;
+        c.shared = static_cast<std::uint32_t>(Layout{s.rows, kStages, p.bits}.bytes());
+        c.bounds = {.threads = kThreads, .cluster = splits > 1 ? static_cast<std::uint32_t>(splits) : 0};
+      }
+  }
 };
 
 }  // namespace
@@ -38,6 +66,11 @@ class PackedFamily : public ContractionFamily {
 bool packed_supports(const ContractionProblem& p) {
   return p.chip.has(Feature::kWgmma) && p.quantized && p.computed_rows == 0 && size_of(p.type) == 2 &&
          p.a == Access::kVector && p.b == Access::kElements && !p.padded;
+}
+
+bool packed_beats_skinny(const ContractionProblem& p) {
+  return packed_supports(p) && p.loaded_scales &&
+         (p.columns >= 8192 || (p.columns <= 28 * sdx::layout::PackedLayout::kCols && p.depth >= 4096));
 }
 
 const ContractionFamily& packed_family() {

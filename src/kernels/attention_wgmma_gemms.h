@@ -8,6 +8,7 @@
 namespace sdx {
 namespace detail {
 
+#define SDX_FLOATS_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define SDX_FLOATS_32                                                                                         \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, " \
   "%23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -17,6 +18,7 @@ namespace detail {
   "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define SDX_SUMS_8(C, i) \
   C(d[i]), C(d[i + 1]), C(d[i + 2]), C(d[i + 3]), C(d[i + 4]), C(d[i + 5]), C(d[i + 6]), C(d[i + 7])
+#define SDX_SUMS_16(C, i) SDX_SUMS_8(C, i), SDX_SUMS_8(C, i + 8)
 #define SDX_SUMS_32(C, i) SDX_SUMS_8(C, i), SDX_SUMS_8(C, i + 8), SDX_SUMS_8(C, i + 16), SDX_SUMS_8(C, i + 24)
 #define SDX_SUMS_64(C, i) SDX_SUMS_32(C, i), SDX_SUMS_32(C, i + 32)
 // The accumulator is only written (by the first instruction of a sum), or added to.
@@ -52,8 +54,10 @@ SDX_FN void wgmma_shared(u64 a, u64 b, f32* d) {
 /// The same with A in registers: rows lane / 4 and + 8 of a wave's 16 rows at k = lane % 4 * 2, then both at k + 8.
 template <class T, int N, bool kFirst>
 SDX_FN void wgmma_left(const u32* a, u64 b, f32* d) {
-  static_assert(N == 64 || N == 128);
-  if constexpr (N == 64 && kFirst) {
+  static_assert(N == 64 || N == 128 || (N == 32 && !kFirst));
+  if constexpr (N == 32) {
+    SDX_WGMMA_BOTH(32, SDX_FLOATS_16, SDX_SUMS_16, SDX_ADD, "{%16, %17, %18, %19}, %20", "1, 1, 1, 0", SDX_LEFT);
+  } else if constexpr (N == 64 && kFirst) {
     SDX_WGMMA_BOTH(64, SDX_FLOATS_32, SDX_SUMS_32, SDX_NEW, "{%32, %33, %34, %35}, %36", "0, 1, 1, 0", SDX_LEFT);
   } else if constexpr (N == 64) {
     SDX_WGMMA_BOTH(64, SDX_FLOATS_32, SDX_SUMS_32, SDX_ADD, "{%32, %33, %34, %35}, %36", "1, 1, 1, 0", SDX_LEFT);
@@ -80,14 +84,11 @@ SDX_FN void wgmma_left_columns(const u32* a, u64 b, f32* d) {
 #undef SDX_NEW
 #undef SDX_SUMS_64
 #undef SDX_SUMS_32
+#undef SDX_SUMS_16
 #undef SDX_SUMS_8
 #undef SDX_FLOATS_64
 #undef SDX_FLOATS_32
-
-/// Descriptor of an operand whose columns are contiguous: see gemm_detail::wgmma_across().
-SDX_FN u64 wgmma_columns(const shared16* tile, u32 next) {
-  return gemm_detail::wgmma_across((const gemm_detail::shared_vec*)tile, next);
-}
+#undef SDX_FLOATS_16
 
 /// wgmma is asynchronous. Its results may be used after a wait and then a call of this function, across which the
 /// compiler does not move their uses.

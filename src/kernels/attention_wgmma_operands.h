@@ -7,6 +7,14 @@
 
 #if defined(__NVPTX__)
 namespace sdx {
+namespace detail {
+
+/// Descriptor of an operand whose columns are contiguous: see gemm_detail::wgmma_across().
+SDX_FN u64 wgmma_columns(const shared16* tile, u32 next) {
+  return gemm_detail::wgmma_across((const gemm_detail::shared_vec*)tile, next);
+}
+
+}  // namespace detail
 
 /// kKeys: keys of a warpgroup's tile. kKeySlices: warpgroups that have the same queries.
 template <class P, int kKeys, int kKeySlices>

@@ -6,6 +6,7 @@
 #include "gemv_wide.h"
 #include "skinny.h"
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#include "gemm_packed.h"
 #include "gemm_tma.h"
 #include "gemm_wgmma.h"
 #include "gemm_wgmma_packed.h"

@@ -46,4 +46,15 @@ struct TmaLayout {
   constexpr int threads() const { return trades_registers() ? 384 : 288; }
 };
 
+/// gemm_packed<rows, stages, ahead, splits>: stages of the rows, the sums of a tile, then the stages' barriers.
+struct PackedLayout {
+  static constexpr int kCols = 128;         ///< columns of a tile
+  static constexpr int kPitch = kCols + 4;  ///< of the sums, in floats
+  int rows, stages, bits;
+  constexpr int stage_bytes() const { return rows * 4 * (128 / bits) * 2; }
+  constexpr int sums_at() const { return stages * stage_bytes(); }
+  constexpr int barriers_at() const { return sums_at() + rows * kPitch * 4; }
+  constexpr int bytes() const { return barriers_at() + stages * 16; }
+};
+
 }  // namespace sdx::layout

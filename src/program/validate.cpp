@@ -166,7 +166,8 @@ class Validator {
     require(x.splits >= 1 && x.splits <= 64, "a tiling with an impossible split of K");
     require(x.tree_acc >= 0 && x.tree_acc <= 4096 * 64 && (x.tree_acc == 0 || !x.tma),
             "a tiling with an impossible number of sums");
-    require(x.cluster >= 1 && x.cluster <= 8 && (x.cluster == 1 || x.tma), "a tiling with an impossible cluster");
+    require(x.cluster >= 1 && x.cluster <= 8 && (x.cluster == 1 || x.splits == 1),
+            "a tiling with an impossible cluster");
     require(x.resident >= 0 && x.resident <= 32 && (x.resident == 0 || (!x.tma && x.splits == 1)),
             "a tiling with an impossible number of workgroups");
     require(x.threads >= 32 && x.threads <= 1024, "a tiling with an impossible number of threads");

@@ -3,6 +3,7 @@ kernels Hopper gets, whose text needs no GPU. The reference is NumPy, in float64
 
 import re
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -12,28 +13,34 @@ from onnx import helper, numpy_helper
 
 NVIDIA = [d.name for d in sardonyx.devices() if d.target.startswith("sm_")][:1]
 SIMULATED = ["host", "sim:gfx942", "sim:gfx1100"]
-# Root mean square, relative. Weights are rounded to float16 once, and so is the result: 2^-12 each.
-TOLERANCE = 1e-3
+F16, BF16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
+# Root mean square, relative. Weights are rounded once, and so is the result: by up to 2^-11 each in float16, 2^-8 in
+# bfloat16.
+TOLERANCE = {F16: 1e-3, BF16: 8e-3}
 
-#: n, k, bits, block, whether there are zero points
+#: n, k, bits, block, whether there are zero points, and the type if it is not float16
 CASES = [
     (256, 512, 4, 32, False),
+    (256, 2048, 4, 32, False),  # so many steps that rings of stages wrap around
     (200, 416, 4, 32, False),  # parts of tiles, of both kinds
     (192, 288, 4, 32, True),
     (320, 1024, 4, 128, False),
     (256, 512, 4, 64, True),
     (128, 1024, 8, 32, False),
     (136, 512, 8, 32, True),
+    (256, 512, 4, 32, False, BF16),
+    (200, 416, 4, 32, True, BF16),
+    (136, 512, 8, 32, False, BF16),
 ]
-ROWS = (17, 32, 33, 64, 65, 100, 129, 300)
+ROWS = (1, 5, 8, 16, 17, 32, 33, 64, 65, 100, 129, 300)
 
 
-def model_of(n, k, bits, block, zeros, rows="m", seed=0):
+def model_of(n, k, bits, block, zeros, dtype=F16, rows="m", seed=0):
     """The model, and its weights in float64, [k, n]."""
     rng, blocks, half = np.random.default_rng(seed), k // block, 2 ** (bits - 1)
     q = rng.integers(0, 2**bits, (n, blocks, block))
     z = rng.integers(0, 2**bits, (n, blocks)) if zeros else np.full((n, blocks), half)
-    scales = ((rng.random((n, blocks)) + 0.5) / (8 * half)).astype(np.float16)
+    scales = ((rng.random((n, blocks)) + 0.5) / (8 * half)).astype(dtype)
     packed, packed_zeros = (
         (x[..., ::2] | x[..., 1::2] << 4).astype(np.uint8) if bits == 4 else x.astype(np.uint8)
         for x in (q, np.pad(z, ((0, 0), (0, blocks % 2))))
@@ -44,11 +51,12 @@ def model_of(n, k, bits, block, zeros, rows="m", seed=0):
     node = helper.make_node(
         "MatMulNBits", ["x", *tensors], ["y"], domain="com.microsoft", K=k, N=n, bits=bits, block_size=block
     )
+    kind = helper.np_dtype_to_tensor_dtype(dtype)
     graph = helper.make_graph(
         [node],
         "g",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT16, [rows, k])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT16, [rows, n])],
+        [helper.make_tensor_value_info("x", kind, [rows, k])],
+        [helper.make_tensor_value_info("y", kind, [rows, n])],
         [numpy_helper.from_array(v, name) for name, v in tensors.items()],
     )
     versions = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
@@ -61,11 +69,12 @@ def model_of(n, k, bits, block, zeros, rows="m", seed=0):
 def test_values(device, case):
     model, weights = model_of(*case)
     compiled = sardonyx.compile(model, device=device)
-    for rows in ROWS if not device.startswith("sim") else ROWS[2:5:2]:
-        x = np.random.default_rng(rows).standard_normal((rows, case[1])).astype(np.float16)
+    for rows in ROWS if not device.startswith("sim") else ROWS[2:9:3]:
+        dtype = case[5] if len(case) > 5 else F16
+        x = np.random.default_rng(rows).standard_normal((rows, case[1])).astype(dtype)
         want = x.astype(np.float64) @ weights
-        error = np.sqrt(np.mean((compiled.run({"x": x})["y"] - want) ** 2) / np.mean(want**2))
-        assert error < TOLERANCE, rows
+        error = np.sqrt(np.mean((compiled.run({"x": x})["y"].astype(np.float64) - want) ** 2) / np.mean(want**2))
+        assert error < TOLERANCE[dtype], rows
 
 
 def kernels_of(tmp_path, rows, arch):
