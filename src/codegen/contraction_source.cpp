@@ -191,6 +191,9 @@ class Writer {
     p.pairs = static_cast<bool>(c.pair);
     p.computed_rows = rows ? row_height : 0;
     if (p.chip.policy.narrow_indices) e_.range = &range_;
+    const std::int64_t line = 128 / static_cast<std::int64_t>(size_of(c.type));
+    const bool checked = a_.checked(e_.range) && a_.run() > 0 && a_.run() % line == 0;
+    p.to_lds = p.vectors() && p.full_columns && b_.linear() && (a_.linear() || checked);
     e_.plain_reductions = true;
     e_.quantizes = true;
     e_.scales_are_arguments = of_eight_bits(c.type) || of_eight_bits(c.out->dtype) || loads_eight_bits(c.result);

@@ -35,9 +35,10 @@ struct AmdTile {
 // convolutions. Those of CDNA 3 were fitted again, without the time of a launch, to 150 times of 20 problems
 // (ResNet-50's convolutions in a batch of 64, GEMMs of 128 to 4096 rows): on average the chosen tilings are 2 % slower
 // than the best; the starts of its four smallest tiles to 80 problems of ResNet-50, MobileNetV3 and SqueezeNet with one
-// image, by the time of the chosen ones (with a launch 2.3 % above the best). Tiles in flight to registers hide the
-// latency of memory within one workgroup, where there are few of them; one stage in LDS takes fewer registers, so that
-// a second workgroup runs instead.
+// image, by the time of the chosen ones (with a launch 2.3 % above the best). Those of CDNA 4 whose loads go straight
+// to LDS were fitted to 10 convolutions of ResNet-50 in a batch of 64, and a launch was added as in the others. Tiles
+// in flight to registers hide the latency of memory within one workgroup, where there are few of them; one stage in LDS
+// takes fewer registers, so that a second workgroup runs instead.
 std::span<const AmdTile> amd_tiles(const Chip& chip) {
   static constexpr AmdTile kCdna2[] = {
       {32, 32, {1, 1, 4}, 256, 2, 2, {11900, 1.07f, 2100, 2.08f}},
@@ -69,6 +70,9 @@ std::span<const AmdTile> amd_tiles(const Chip& chip) {
       {128, 128, {2, 2, 1}, 128, 1, 1, {8850, 10.2f, 2420, 7.98f}},
       {224, 128, {2, 2, 1}, 64, 2, 2, {10500, 10.5f, 10500, 10.5f}},
       {256, 256, {2, 2, 1}, 128, 2, 1, {13700, 19, 13700, 19}},
+      {128, 64, {2, 2, 1}, 128, 3, 0, {5750, 5.5f, 2950, 5}},
+      {128, 128, {2, 2, 1}, 128, 3, 0, {5900, 7.1f, 3400, 8}},
+      {256, 128, {2, 2, 1}, 128, 3, 0, {6500, 10.8f, 3800, 13.2f}},
   };
   // Operands of RDNA 3 take twice the registers, which leaves none for larger tiles or for more of them in flight.
   static constexpr AmdTile kRdna3[] = {
@@ -156,8 +160,7 @@ class TileFamily : public ContractionFamily {
     std::vector<KernelCandidate> all;
     if (narrow)
       for (const AmdTile& t : amd_tiles(chip))
-        if (t.m * t.n < 192 * 256 || (p.vectors() && size_of(p.type) == 2 && (p.linear || t.m * t.n < 256 * 256)))
-          add(all, chip, t.m, t.n, t.waves, t.row, t.stages, with_memory(p, t), t.in_flight);
+        if (suits(p, t)) add(all, chip, t.m, t.n, t.waves, t.row, t.stages, with_memory(p, t), t.in_flight);
     if (!all.empty()) return all;
     add(all, chip, 32, 32, wave64 ? Waves{1, 1, 4} : Waves{2, 1, 4}, 256, stages,
         narrow ? Times{3120, 2.9f, 560, 2.1f} : Times{3380, 13.2f, 2300, 9.0f});
@@ -169,6 +172,16 @@ class TileFamily : public ContractionFamily {
   }
 
  private:
+  static bool suits(const ContractionProblem& p, const AmdTile& t) {
+    if (t.in_flight == 0) {
+      // They take so much LDS that few workgroups fit. Where memory is the limit, because K is short or rows are read
+      // once, more workgroups of other tiles are faster (by the clock on gfx950, K of 64 to 512).
+      return p.to_lds && size_of(p.type) == 2 && (p.windows || (p.columns > t.n && p.depth >= 384));
+    }
+    if (t.m * t.n < 192 * 256) return true;
+    return p.vectors() && size_of(p.type) == 2 && (p.linear || t.m * t.n < 256 * 256);
+  }
+
   // The times were fitted to problems whose tiles share rows in caches. If one tile has all columns, and windows do not
   // overlap, workgroups are bound by memory: each compute unit gets its share of the bandwidth, if most units have
   // work.
@@ -185,7 +198,7 @@ class TileFamily : public ContractionFamily {
                   int in_lds, const Times& ns, int in_flight = 1) {
     KernelCandidate& c = all.emplace_back();
     c.kernel = fmt::format("gemm<Tiling<{}, {}, {}, {}, {}{}>>", m, n, fmt::join(waves, ", "), row, in_lds,
-                           in_flight > 1 ? fmt::format(", {}", in_flight) : "");
+                           in_flight != 1 ? fmt::format(", {}", in_flight) : "");
     c.tiling = {m, n, ns[0], ns[1], ns[2], ns[3]};
     c.tiling.threads = waves[0] * waves[1] * waves[2] * chip.wave;
     if (c.tiling.threads != 256) c.bounds.threads = static_cast<std::uint32_t>(c.tiling.threads);

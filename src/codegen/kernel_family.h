@@ -33,6 +33,7 @@ struct ContractionProblem {
   bool padded = false;                  ///< a convolution with padding
   bool windows = false;                 ///< elements of a are read under several taps of a filter
   bool linear = false;                  ///< the addresses of both operands are linear in k, and nothing is masked
+  bool to_lds = false;                  ///< cache lines of both operands can be loaded straight to LDS (gemm_ring.h)
   bool pairs = false;                   ///< the epilogue reads pairs of adjacent columns
   int computed_rows = 0;                ///< number of rows of a that the kernel computes itself; 0: they are in memory
   bool tma = false;                     ///< TMA can load both operands

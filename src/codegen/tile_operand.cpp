@@ -69,7 +69,7 @@ void Operand::emit(Emitter& e) const {
   }
   e.close();
   // Where the bytes certainly fit 31 bits, hardware leaves out what is outside (kBufferA).
-  if (where_ && is_a_ && e.range && e.range->narrow(offset_ * Expr(static_cast<std::int64_t>(size_of(c_.type))))) {
+  if (checked(e.range)) {
     e.line("enum : bool { kBufferA = true };");
     e.line(fmt::format("SDX_FN const T* a_base() const {{ return (const T*){}; }}", e.buffer(e_->value)));
     open("u32", "a_offset");
@@ -79,6 +79,10 @@ void Operand::emit(Emitter& e) const {
     e.close();
   }
   emit_facts(e);
+}
+
+bool Operand::checked(IndexRange* range) const {
+  return where_ && is_a_ && range && range->narrow(offset_ * Expr(static_cast<std::int64_t>(size_of(c_.type))));
 }
 
 void Operand::emit_facts(Emitter& e) const {

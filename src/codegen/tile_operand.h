@@ -24,6 +24,10 @@ class Operand {
   /// Whether its address advances by the same stride from each k to the next (kLinearA, kLinearB of
   /// kernels/gemm_problem.h), and elements are never masked.
   bool linear() const { return access_ != Access::kElements && !where_ && step_of_k(); }
+  /// Whether hardware checks which elements are outside (kBufferA of kernels/gemm_problem.h).
+  bool checked(IndexRange* range) const;
+  /// kRunA, kRunB of kernels/gemm_problem.h.
+  std::int64_t run() const { return run_; }
   /// Weights that are quantised in blocks; access() is kElements then.
   const std::optional<QuantizedOperand>& quantized() const { return quantized_; }
   /// The operand in memory, if it is nothing else and TMA can load it.

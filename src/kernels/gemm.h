@@ -1,6 +1,6 @@
 // Tiled GEMM: each workgroup computes BM rows by BN columns.
 #pragma once
-#include "gemm_direct.h"
+#include "gemm_ring.h"
 #include "gemm_split_k_tree.h"
 
 namespace sdx {
@@ -66,7 +66,12 @@ SDX_FN void gemm(const P& p) {
   typename M::Acc acc[TM][TN][M::kCount] = {};
   TransposedAcc<P, TM, TN, S::kRun> transposed;
   const auto at_end = [&]() __attribute__((always_inline)) { transposed.begin(p, z, col); };
-  if constexpr (S::kInFlight > 1) {
+#if defined(SDX_LOADS_TO_LDS)
+  if constexpr (S::kRing)
+    multiply_ring<Tile>(p, acc, part, (shared_vec*)lds, z, first_row, first_col, from, count, at_end);
+  else
+#endif
+      if constexpr (S::kInFlight > 1) {
     multiply_pipelined<Tile>(p, acc, part, (shared_vec*)lds, z, first_row, first_col, from, count, at_end);
   } else {
     multiply_staged<Tile>(p, acc, part, (shared_vec*)lds, z, first_row, first_col, from, count);

@@ -9,6 +9,8 @@ namespace gemm_detail {
 #if defined(__AMDGCN__)
 /// The compiler moves no instruction across this.
 SDX_FN void keep_order() { __builtin_amdgcn_sched_barrier(0); }
+/// ... but arithmetic that is not of matrices.
+SDX_FN void keep_memory_order() { __builtin_amdgcn_sched_barrier(6); }
 /// Of two waves that could issue, the SIMD takes the one of higher priority.
 template <int Level>
 SDX_FN void raise_priority() {
@@ -42,8 +44,11 @@ struct Sizes {
   /// See gemm_direct.h.
   static constexpr bool kDirect = kTilesM * kTilesN == 64 && P::kLinearA && P::kLinearB && !P::kMaskedA &&
                                   !P::kMaskedB && P::kAccessA == Access::kVector && P::kAccessB == Access::kVector;
+  /// See gemm_ring.h.
+  static constexpr bool kRing = Tile::kInFlight == 0;
 #else
-  static constexpr bool kDirect = false;
+  static constexpr bool kDirect = false, kRing = false;
+  static_assert(Tile::kInFlight > 0, "the chip has no loads of 16 bytes to LDS");
 #endif
   /// See TransposedAcc.
   static constexpr int kRun = Tile::kWavesK == 1 && !kDirect ? transposed_run<P, kTilesN> : 0;

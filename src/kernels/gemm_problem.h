@@ -72,7 +72,8 @@ struct Problem {
 /// Tile sizes. A workgroup has WM x WN x WK waves; those along WK divide the K of a tile among them. kRow: bytes of K
 /// in a tile. kStages: tiles in LDS. With one stage, the next tile waits in registers until all waves have read the
 /// current one: half the LDS at the price of one more barrier per step. kInFlight: further tiles that are being loaded
-/// to registers, where a step is shorter than the latency of memory; needs two stages.
+/// to registers, where a step is shorter than the latency of memory; needs two stages. 0: loads go straight to LDS, all
+/// of its tiles but one are on their way (gemm_ring.h).
 template <int BM, int BN, int WM, int WN, int WK, int Row, int Stages, int InFlight = 1>
 struct Tiling {
   static constexpr int kM = BM, kN = BN, kWavesM = WM, kWavesN = WN, kWavesK = WK, kRow = Row, kStages = Stages,
