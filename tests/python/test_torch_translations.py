@@ -43,14 +43,19 @@ def equal_groups(x):
     return nn.functional.scaled_dot_product_attention(x, x, x, enable_gqa=True)
 
 
+def squeezed(x):
+    return x[None].squeeze(1) + x.squeeze((0, 1))
+
+
 @pytest.mark.parametrize(
     ("function", "make"),
     [
+        (squeezed, lambda n: torch.randn(3, 2, n)),
         (elements, lambda n: torch.randn(n, 3)),
         (from_one, lambda n: torch.arange(n)),
         (equal_groups, lambda n: torch.randn(2, 4, n, 16)),
     ],
-    ids=["numel", "number minus integers", "as many heads of keys"],
+    ids=["longer dims", "numel", "number minus integers", "as many heads of keys"],
 )
 def test_what_the_exporter_lacks(graphs, function, make):
     compiled = torch.compile(function, backend="sardonyx")

@@ -49,7 +49,15 @@ def translations() -> dict[Any, Callable[..., Any]]:
     def sym_numel(self: Any) -> Any:
         return op.Size(self)
 
-    return {aten.log1p.default: log1p, aten.expm1.default: expm1, aten.sym_numel.default: sym_numel}
+    def same(a: Any) -> Any:
+        return op.Identity(a)
+
+    return {
+        aten.log1p.default: log1p,
+        aten.expm1.default: expm1,
+        aten.sym_numel.default: sym_numel,
+        torch.ops.prims.view_of.default: same,
+    }
 
 
 def custom_translations() -> dict[Any, Callable[..., Any]]:
@@ -172,6 +180,19 @@ def without_groups(graph: torch.fx.Graph, node: torch.fx.Node, given: dict[str, 
         node.kwargs = {k: v for k, v in node.kwargs.items() if k != "enable_gqa"}
 
 
+def without_longer_dims(graph: torch.fx.Graph, node: torch.fx.Node, given: dict[str, Any]) -> None:
+    """Squeezing a dim that is not 1 leaves it. torch.onnx writes a Squeeze, which is refused."""
+    shape, dims = given["self"].meta["val"].shape, given.get("dim")
+    if dims is None:
+        return
+    asked = [dims] if isinstance(dims, int) else list(dims)
+    kept = [d for d in asked if not isinstance(shape[d], int) or shape[d] == 1] if shape else []
+    if len(kept) < len(asked):
+        node.target, node.args, node.kwargs = aten.squeeze.dims, (node.args[0], kept), {}
+    if not kept:
+        node.target, node.args = aten.clone.default, node.args[:1]
+
+
 REPAIRS: dict[str, Callable[[torch.fx.Graph, torch.fx.Node, dict[str, Any]], None]] = (
     dict.fromkeys(("addbmm", "addmm", "addmv", "addr", "baddbmm"), without_input)
     | dict.fromkeys(("avg_pool2d", "avg_pool3d"), average_with_divisor)
@@ -179,5 +200,5 @@ REPAIRS: dict[str, Callable[[torch.fx.Graph, torch.fx.Node, dict[str, Any]], Non
         ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
         resize_to_size,
     )
-    | {"instance_norm": refuse_running_statistics, "scaled_dot_product_attention": without_groups}
+    | {"instance_norm": refuse_running_statistics, "scaled_dot_product_attention": without_groups, "squeeze": without_longer_dims}
 )  # fmt: skip
