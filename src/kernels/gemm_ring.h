@@ -168,8 +168,8 @@ SDX_FN void multiply_ring(const P& p, AccTile& acc, const WavePart<Tile, P>& par
   };
   // Multiplies half s of a tile. Between matrix instructions are reads of the other half, of the tile at `next`, if
   // `reads`, and loads `first` to `first` + `loads` - 1 of tile t, to `to`.
-  const auto multiply = [&](auto half, auto reads, u32 next, u32 t, u32 to, auto first, auto loads)
-      __attribute__((always_inline)) {
+  const auto multiply = [&](auto half, auto reads, u32 next, u32 t, u32 to, auto first,
+                            auto loads) __attribute__((always_inline)) {
     constexpr int s = half.value, kMmas = TM * TN, kReads = reads.value ? TM + TN : 0, kEnd = first.value + loads.value;
     u32 at_a = from_a[1 - s] + next, at_b = from_b[1 - s] + next;
     each<kMmas>([&](auto index) __attribute__((always_inline)) {
@@ -197,9 +197,8 @@ SDX_FN void multiply_ring(const P& p, AccTile& acc, const WavePart<Tile, P>& par
   for (int i = 0; i < TM + TN; ++i) read(0, from_a[0], from_b[0], i);
   fix_registers(acc);
   u32 tile = 0, loading = (kStages - 1) * kBytes, left = count, t = kStages - 1;  // offsets in LDS
-  const auto after = [](u32 at) __attribute__((always_inline)) {
-    return at == (kStages - 1) * kBytes ? 0 : at + kBytes;
-  };
+  const auto after = [](u32 at)
+                         __attribute__((always_inline)) { return at == (kStages - 1) * kBytes ? 0 : at + kBytes; };
   // After these the next tile is in LDS, and this one may be overwritten: all waves have its operands.
   const auto next_tile = [&](auto flying) __attribute__((always_inline)) {
     arrived<flying.value * kLoads>();
@@ -216,7 +215,7 @@ SDX_FN void multiply_ring(const P& p, AccTile& acc, const WavePart<Tile, P>& par
   each<kStages>([&](auto index) __attribute__((always_inline)) {
     constexpr int kLeft = kStages - index.value;
     if (left < kLeft) return;
-    multiply(Number<0>{}, Flag<true>{}, tile, t, loading, Number<kEarly>{}, Number < kLeft == kStages ? kLate : 0 > {});
+    multiply(Number<0>{}, Flag<true>{}, tile, t, loading, Number<kEarly>{}, Number<kLeft == kStages ? kLate : 0>{});
     if constexpr (kLeft > 1) next_tile(Number<kLeft - 2>{});
     multiply(Number<1>{}, Flag<(kLeft > 1)>{}, tile, 0, 0, Number<0>{}, Number<0>{});
   });

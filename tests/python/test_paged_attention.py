@@ -216,11 +216,11 @@ def test_fewer_tokens_than_sequences_are_refused():
     values = case(own, [9, 0, 11], [1, 1, 9], np.float32)
     model = sardonyx.compile(model_of(own, values, False))
     few = {n: values[n][:2] for n in ("query", "key", "value")}
-    with pytest.raises(sardonyx.Error, match="fewer tokens than sequences|negative dim"):
+    with pytest.raises(sardonyx.Error, match=r"fewer tokens than sequences|negative dim"):
         model.run(values | few)
     with pytest.raises(sardonyx.Error, match="don't fit"):
         model.run(values | {n: values[n][:10] for n in ("query", "key", "value")})
-    with pytest.raises(sardonyx.Error, match="don't fit|more tokens than|negative dim"):
+    with pytest.raises(sardonyx.Error, match=r"don't fit|more tokens than|negative dim"):
         model.run(values | {n: np.repeat(values[n], 3, 0) for n in ("query", "key", "value")})
 
 
