@@ -106,6 +106,22 @@ struct DirectPlace {
   static SDX_FN u32 chunk(u32 item) { return item % kChunks ^ row(item) % kChunks; }
 };
 
+/// Loads the last tile of an operand, which may end past K, through registers; zeros past K. next: each chunk's address
+/// in the tile `ahead` steps before it.
+template <class L, int Threads, class P>
+SDX_FN void load_masked_chunks(const P& p, const typename L::T* const (&next)[L::kRounds], i64 step, u32 k0, i64 ahead,
+                               shared_vec* to) {
+  vec16 x[L::kRounds];
+  bool inside[L::kRounds];
+#pragma clang loop unroll(full)
+  for (int j = 0; j < L::kRounds; ++j) {
+    inside[j] = k0 + DirectPlace::chunk(thread_id() + j * Threads) * L::V < p.k;
+    x[j] = load16(next[j] + (inside[j] ? ahead * step : 0));
+  }
+#pragma clang loop unroll(full)
+  for (int j = 0; j < L::kRounds; ++j) to[thread_id() + j * Threads] = inside[j] ? x[j] : vec16{};
+}
+
 /// The chunks of an operand's tile that a lane loads. The lane's number determines their position in LDS, so global
 /// memory is addressed in the swizzled order.
 template <class L, int Threads>
@@ -126,18 +142,10 @@ struct DirectPart {
       next[j] = L::at(p, z, L::clamped(p, first, DirectPlace::row(item)), 0, inside) + (k < p.k ? k : k0) * each;
     }
   }
-  /// Loads the tile `ahead` steps from here, which may end past K, through registers; zeros past K.
+  /// Loads the tile `ahead` steps from here.
   template <class P>
   SDX_FN void load_masked(const P& p, u32 k0, i64 ahead, shared_vec* to) {
-    vec16 x[kRounds];
-    bool inside[kRounds];
-#pragma clang loop unroll(full)
-    for (int j = 0; j < kRounds; ++j) {
-      inside[j] = k0 + DirectPlace::chunk(thread_id() + j * Threads) * L::V < p.k;
-      x[j] = load16(next[j] + (inside[j] ? ahead * step : 0));
-    }
-#pragma clang loop unroll(full)
-    for (int j = 0; j < kRounds; ++j) to[thread_id() + j * Threads] = inside[j] ? x[j] : vec16{};
+    load_masked_chunks<L, Threads>(p, next, step, k0, ahead, to);
   }
 };
 

@@ -80,18 +80,10 @@ struct RingPart {
       next[j] += step;
     }
   }
-  /// Loads the last tile, which may end past K, through registers; zeros past K.
+  /// Loads the last tile, `ahead` steps from here.
   template <class P>
   SDX_FN void load_masked(const P& p, u32 k0, i64 ahead, shared_vec* to) {
-    vec16 x[kRounds];
-    bool inside[kRounds];
-#pragma clang loop unroll(full)
-    for (int j = 0; j < kRounds; ++j) {
-      inside[j] = k0 + DirectPlace::chunk(thread_id() + j * Threads) * L::V < p.k;
-      x[j] = load16(next[j] + (inside[j] ? ahead * step : 0));
-    }
-#pragma clang loop unroll(full)
-    for (int j = 0; j < kRounds; ++j) to[thread_id() + j * Threads] = inside[j] ? x[j] : vec16{};
+    load_masked_chunks<L, Threads>(p, next, step, k0, ahead, to);
   }
 };
 

@@ -282,8 +282,6 @@ std::vector<Value*> append(OpContext& c, const Projections& p, const Pages& page
   return found;
 }
 
-// Inputs: see Input; attention_metadata (16) is a hint that is not needed. Outputs: output, key_cache_out,
-// value_cache_out; with scales: the updated ones.
 /// Tokens that attend in one way: each for itself, all as one sequence, or in sequences of Pages::prompt tokens.
 enum class Form { kEach, kWhole, kParts };
 

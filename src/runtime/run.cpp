@@ -72,15 +72,23 @@ void Executor::Run::choose_plan(const std::vector<std::int64_t>& key, const Stag
   prefetch = &plan->prefetch;
 }
 
-// First the checks that depend on inputs' dims only, so that their failure costs nothing.
+// First the checks that depend on inputs' dims only, so that their failure costs nothing, and says more than what would
+// fail for it later, such as a negative dim. Assumptions come before all others: where one fails, another program may
+// not have the other checks. So those after an assumption that isn't known yet are left to their own step.
 void Executor::Run::check_dims() const {
   const Lives& lives = *e.lives_.at(&program.main);
-  for (std::size_t k = 0; k < program.main.steps.size(); ++k)
-    if (lives.known_at_start[k]) {
-      const ProgramStep& s = program.main.steps[k];
-      if (const auto* c = std::get_if<CheckStep>(&s.op); c && c->assumption) check_condition(*c, s.origin);
-      check_limit(s, symbols);
+  const auto check = [&](bool assumptions) {
+    for (std::size_t k = 0; k < program.main.steps.size(); ++k) {
+      const auto* c = std::get_if<CheckStep>(&program.main.steps[k].op);
+      if (c && c->assumption && !lives.known_at_start[k] && !assumptions) return;
+      if (c && c->assumption == assumptions && lives.known_at_start[k])
+        check_condition(*c, program.main.steps[k].origin);
     }
+  };
+  check(true);
+  check(false);
+  for (std::size_t k = 0; k < program.main.steps.size(); ++k)
+    if (lives.known_at_start[k]) check_limit(program.main.steps[k], symbols);
 }
 
 // Copies inputs that the device's kernels can't use where they are.

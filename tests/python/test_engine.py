@@ -137,7 +137,8 @@ def test_a_part_of_a_prompt_runs_beside_answers(fake):
     engine._decoder.both = True
     set_mode(engine, "ahead")
     prompts = [*texts(11, 6, 60), [7] * 150, [3] * 40]
-    requests = [engine.submit(p, max_new_tokens=20) for p in prompts]
+    with engine._wake:  # all are there before the first step
+        requests = [engine.submit(p, max_new_tokens=20) for p in prompts]
     assert all(r.wait(WAIT) for r in requests)
     assert [r.answer for r in requests] == [fake_decoder.continuation(p, 20) for p in prompts]
     both = [s for s in engine._decoder.steps if len(s) > 1 and s[-1] > 1]

@@ -215,12 +215,13 @@ def test_fewer_tokens_than_sequences_are_refused():
     own = {"prompt": 9}
     values = case(own, [9, 0, 11], [1, 1, 9], np.float32)
     model = sardonyx.compile(model_of(own, values, False))
+    model.run(values)  # sizes that are right are not checked again; others are, before they give a negative dim
     few = {n: values[n][:2] for n in ("query", "key", "value")}
-    with pytest.raises(sardonyx.Error, match=r"fewer tokens than sequences|negative dim"):
+    with pytest.raises(sardonyx.Error, match="fewer tokens than sequences"):
         model.run(values | few)
     with pytest.raises(sardonyx.Error, match="don't fit"):
         model.run(values | {n: values[n][:10] for n in ("query", "key", "value")})
-    with pytest.raises(sardonyx.Error, match=r"don't fit|more tokens than|negative dim"):
+    with pytest.raises(sardonyx.Error, match="don't fit"):
         model.run(values | {n: np.repeat(values[n], 3, 0) for n in ("query", "key", "value")})
 
 

@@ -6,23 +6,12 @@ import copy
 import importlib
 
 import pytest
-import sardonyx
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install sardonyx[torch])")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed (pip install sardonyx[torch])")
 if not torch.cuda.is_available():
     pytest.skip("torch has no GPU here", allow_module_level=True)
 importlib.import_module("sardonyx.torch")
-
-
-@pytest.fixture
-def graphs():
-    found: list = []
-    torch._dynamo.reset()
-    stop = sardonyx.torch.observe(found.append)
-    yield found
-    stop()
-    torch._dynamo.reset()
 
 
 def close(got, want, tolerance):

@@ -144,10 +144,8 @@ class Scheduler:
         self._make_room()
         pieces: list[Piece] = []
         planned: set[int] = set()
-        left, parts = (
-            self.tokens,
-            0,
-        )  # parts of prompts: on GPUs each reads all weights, so small ones cost as much as larger ones
+        left = self.tokens
+        parts = 0  # of prompts: on GPUs each reads all weights, so small ones cost as much as larger ones
         order = sorted(self.running, key=_place)
         # First those that generate, so that prompts never delay them.
         ready: list[Request] = []
