@@ -9,6 +9,7 @@
 #include "host/dnnl_conv.h"
 #include "host/float32_kernel.h"
 #include "host/lru_cache.h"
+#include "host/merged_groups.h"
 #include "host/panel_conv.h"
 #include "host/winograd.h"
 #include "support/error.h"
@@ -127,6 +128,16 @@ std::shared_ptr<const TileKernel> make(const ConvDesc& desc, std::string& why) {
   return inner ? make_float32_kernel(std::move(inner), std::move(around)) : nullptr;
 }
 
+/// The kernel of `desc`, with narrow groups merged where that is faster.
+std::shared_ptr<const TileKernel> make_grouped(const ConvDesc& desc, std::string& why) {
+  const std::int64_t merged = merged_groups(desc);
+  if (merged > 1) {
+    if (auto inner = make(with_merged_groups(desc, merged), why))
+      return make_merged_groups(std::move(inner), desc, merged);
+  }
+  return make(desc, why);
+}
+
 /// A convolution over one axis as one over two, the first of extent 1, because oneDNN has depthwise kernels only for
 /// 2-D.
 ConvDesc with_height(const ConvDesc& d) {
@@ -178,7 +189,7 @@ std::shared_ptr<const TileKernel> find_convolution(const ConvDesc& desc, std::st
   if (desc.spatial == 1) return find_convolution(with_height(desc), why);
   if (is_column(desc)) return find_convolution(turned(desc), why);
   static LruCache<TileKernel> cache(kCachedKernels);
-  return cache.get(key_of(desc), [&] { return make(desc, why); });
+  return cache.get(key_of(desc), [&] { return make_grouped(desc, why); });
 }
 
 }  // namespace sardonyx::host

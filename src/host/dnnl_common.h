@@ -60,7 +60,7 @@ struct PackedWeights::Impl {
   std::uint64_t clock = 0;
   int repacks = 0;
   /// Set if the model's bytes need conversion before kernels read them: performs it.
-  std::function<std::shared_ptr<const Buffer>(const void*)> widen;
+  std::function<std::shared_ptr<const Buffer>(const void*)> convert;
 
   /// The weights in layout `want`, reordered from another layout or from the model's bytes if they do not exist yet.
   /// `plain` describes those bytes as the calling kernel reads them (another kernel may read them transposed).

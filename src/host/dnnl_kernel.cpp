@@ -42,9 +42,15 @@ std::shared_ptr<PackedWeights> PackedWeights::empty() {
   return std::make_shared<PackedWeights>(std::make_unique<Impl>());
 }
 
-void PackedWeights::widen_by(std::function<std::shared_ptr<const Buffer>(const void*)> widen) {
+void PackedWeights::convert_by(std::function<std::shared_ptr<const Buffer>(const void*)> convert) {
   const std::lock_guard lock(impl_->mutex);
-  impl_->widen = std::move(widen);
+  if (!impl_->convert) {
+    impl_->convert = std::move(convert);
+    return;
+  }
+  impl_->convert = [first = std::move(convert), then = std::move(impl_->convert)](const void* original) {
+    return then(first(original)->data());
+  };
 }
 
 std::size_t PackedWeights::bytes() const {
@@ -88,10 +94,10 @@ void PackedWeights::Impl::drop_least_used() {
 }
 
 std::shared_ptr<const void> PackedWeights::Impl::plain_bytes(const void* original, std::size_t bytes) {
-  if (original && widen) {
-    const auto wide = widen(original);
-    check(wide->bytes() == bytes, "packed weights belong to another operation");
-    return {wide, wide->data()};
+  if (original && convert) {
+    const auto converted = convert(original);
+    check(converted->bytes() == bytes, "packed weights belong to another operation");
+    return {converted, converted->data()};
   }
   if (original) return {std::shared_ptr<const void>(), original};
   check(!copies.empty() && copies[0].plain.get_size() == bytes, "packed weights belong to another operation");

@@ -20,6 +20,7 @@ class Float32Kernel : public TileKernel {
 
   std::size_t scratch_bytes() const override { return bytes_; }
   std::string name() const override { return inner_->name() + " in float32"; }
+  std::string weights_form() const override { return inner_->weights_form(); }
 
   std::shared_ptr<PackedWeights> pack(const void* weights) const override {
     if (desc_.weights.type == DType::kFloat32) return inner_->pack(weights);
@@ -29,7 +30,7 @@ class Float32Kernel : public TileKernel {
       return std::shared_ptr<const Buffer>(std::move(wide));
     };
     auto packed = inner_->pack(widen(weights)->data());
-    packed->widen_by(widen);
+    packed->convert_by(widen);
     return packed;
   }
 

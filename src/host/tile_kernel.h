@@ -11,17 +11,18 @@
 
 namespace sardonyx::host {
 
-/// A constant right operand (weights), repacked for the kernels. All kernels that read the same bytes of the model
-/// share it, whatever the sizes of their other operands, transposed or not. It holds one layout, or two if kernels need
-/// different ones; a third replaces the least recently used. Thread-safe.
+/// A constant right operand (weights), repacked for the kernels. All kernels that read the same bytes of the model in
+/// the same form (TileKernel::weights_form) share it, whatever the sizes of their other operands, transposed or not. It
+/// holds one layout, or two if kernels need different ones; a third replaces the least recently used. Thread-safe.
 class PackedWeights {
  public:
   struct Impl;
   explicit PackedWeights(std::unique_ptr<Impl> impl);
   ~PackedWeights();
   static std::shared_ptr<PackedWeights> empty();
-  /// For weights whose bytes in the model need conversion before kernels read them: `widen` performs it.
-  void widen_by(std::function<std::shared_ptr<const Buffer>(const void*)> widen);
+  /// For weights whose bytes in the model need conversion before kernels read them: `convert` performs it. A further
+  /// conversion is performed before those that were given earlier.
+  void convert_by(std::function<std::shared_ptr<const Buffer>(const void*)> convert);
   /// Bytes in use.
   std::size_t bytes() const;
   /// How many layouts were made after the first packing.
@@ -78,6 +79,8 @@ class TileKernel {
   virtual bool has_fast_halves() const { return false; }
   /// Bytes of TileArgs::later that a run can prefetch without slowing down.
   virtual std::int64_t prefetches() const { return 0; }
+  /// Kernels share packed weights only if this is equal: what is done to the model's bytes before they are packed.
+  virtual std::string weights_form() const { return ""; }
   /// Packs constant weights (passed as TileArgs::weights).
   virtual std::shared_ptr<PackedWeights> pack(const void* weights) const = 0;
   /// Computes `out`. Throws Error(kInternal) if the kernel fails.

@@ -159,7 +159,7 @@ std::shared_ptr<void> HostBackend::allocate_lasting(std::size_t bytes) {
 std::shared_ptr<host::PackedWeights> HostBackend::packed(int buffer, const host::TileKernel& kernel,
                                                          const RunState& run) {
   const std::lock_guard lock(packed_mutex_);
-  auto& slot = packed_[buffer];
+  auto& slot = packed_[{buffer, kernel.weights_form()}];
   if (!slot) {
     slot = kernel.pack(run.at(buffer));
     // The original is needed again only for saving, or for packing in another layout.

@@ -4,6 +4,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "compile/host_module.h"
@@ -43,7 +45,8 @@ class HostBackend : public Backend {
   mutable std::vector<Module> modules_;  ///< by object
   mutable std::vector<std::atomic<HostKernel>> kernels_;
   std::mutex packed_mutex_;
-  std::map<int, std::shared_ptr<host::PackedWeights>> packed_;  ///< by buffer
+  /// By buffer and TileKernel::weights_form().
+  std::map<std::pair<int, std::string>, std::shared_ptr<host::PackedWeights>> packed_;
 };
 
 class HostQueue : public Queue {

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "conv_cases.h"
+#include "host/convert.h"
+#include "host/merged_groups.h"
 #include "host/simd.h"
 
 namespace sardonyx::host::test {
@@ -57,6 +59,81 @@ TEST(Convolution, Groups) {
       expect_equal(d, fmt::format("{} to {} channels in {} groups, kernel {}", in, out, groups, kernel));
     }
   }
+}
+
+TEST(Convolution, NarrowGroupsAreMerged) {
+  const std::int64_t lanes = vector_level() == VectorLevel::kAvx512 ? 16 : 8;
+  if (vector_level() == VectorLevel::kBaseline) GTEST_SKIP() << "a rule of AVX2 and AVX-512";
+  // In, out, groups, and how many become one.
+  const std::int64_t cases[][4] = {{64, 64, 32, lanes / 2},  {128, 128, 32, lanes / 4},
+                                   {16, 32, 16, lanes / 2},  {16, 16, 16, 1},
+                                   {lanes, lanes * 2, 2, 1}, {24, 24, 6, 2},
+                                   {18, 18, 6, 1},           {8, 8, 2, 2}};
+  for (const auto& [in, out, groups, merged] : cases) {
+    ConvDesc d = plain(2, in, out, 9, 3);
+    d.groups = groups;
+    d.pad_begin = d.pad_end = {1, 1, 0};
+    set_out(d);
+    const std::string label = fmt::format("{} to {} channels in {} groups", in, out, groups);
+    EXPECT_EQ(merged_groups(d), merged) << label;
+    std::string why;
+    const auto kernel = find_convolution(d, why);
+    ASSERT_TRUE(kernel) << why;
+    EXPECT_EQ(kernel->weights_form(), merged > 1 ? fmt::format("{} groups as one", merged) : "") << label;
+    expect_equal(d, label);
+    d.weights_constant = false;
+    EXPECT_EQ(merged_groups(d), 1) << label;
+  }
+}
+
+TEST(Convolution, NarrowGroupsOfHalves) {
+  for (DType type : {DType::kFloat16, DType::kBFloat16}) {
+    ConvDesc d = plain(2, 64, 64, 9, 3);
+    d.groups = 32;
+    set_out(d);
+    const auto src = integers(d.in[0] * d.in[1] * 64, 2, 3), weights = integers(std::int64_t{64} * 2 * 9, 2, 5);
+    const auto expected = convolution(d, src, weights, {}, {});
+    d.src = d.weights = d.dst = type;
+    const auto halves = [&](const std::vector<float>& values) {
+      std::vector<std::uint16_t> h(values.size());
+      from_float32(type, values.data(), h.data(), static_cast<std::int64_t>(values.size()), 1);
+      return h;
+    };
+    const auto half_src = halves(src), half_weights = halves(weights);
+    std::vector<std::uint16_t> half_out(expected.size());
+    std::string why;
+    const auto kernel = find_convolution(d, why);
+    ASSERT_TRUE(kernel) << why;
+    const auto packed = kernel->pack(half_weights.data());
+    Buffer scratch(kernel->scratch_bytes());
+    kernel->run({.src = half_src.data(), .packed = packed.get(), .out = half_out.data(), .scratch = scratch.data()});
+    std::vector<float> out(expected.size());
+    to_float32(type, half_out.data(), out.data(), static_cast<std::int64_t>(out.size()), 1);
+    // Sums are integers of at most 72, which both types hold exactly.
+    for (std::size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], expected[i]) << kernel->name();
+  }
+}
+
+TEST(PackedWeights, LaterConversionsRunFirst) {
+  const auto packed = PackedWeights::empty();
+  const auto then = [](char c) {
+    return [c](const void* original) {
+      const auto* from = static_cast<const char*>(original);
+      auto longer = std::make_shared<Buffer>(static_cast<std::size_t>(from[0]) + 1);
+      auto* to = static_cast<char*>(longer->data());
+      std::copy(from, from + from[0], to);  // the first byte is the length
+      to[static_cast<int>(from[0])] = c;
+      ++to[0];
+      return std::shared_ptr<const Buffer>(std::move(longer));
+    };
+  };
+  packed->convert_by(then('a'));
+  packed->convert_by(then('b'));
+  const char original[] = {1};
+  const auto form = packed->form("copy", 3, original, 3, [](const void* plain, void* target) {
+    std::copy_n(static_cast<const char*>(plain), 3, static_cast<char*>(target));
+  });
+  EXPECT_EQ(std::string(static_cast<const char*>(form->data()), 3), "\3ba");
 }
 
 TEST(Convolution, OneAndThreeAxes) {
