@@ -223,11 +223,11 @@ class Finder {
   static bool find_gemm(const Expr& scores, const MatMulOp& m, Scores& s) {
     for (const Value* v : loads_of(scores)) {
       if (!v->producer || !v->producer->as<MatMulOp>() || v->rank() != static_cast<int>(m.vars.size())) continue;
-      if (s.product) return false;
       Scores own;
       own.key = s.key;
       own.any_expression = s.any_expression;
       if (!decompose(scores, v, own)) continue;  // a bias may come from a product too
+      if (s.product) return false;
       s = own;
       s.product = v->producer->as<MatMulOp>();
     }

@@ -199,7 +199,7 @@ TEST(Attention, ABiasOfZeroIsNone) {
 
 // kAttention whose scores are `scores` instead of 0.25 times the product, with a float32 input %9 of shape [1, 2, s,
 // 1].
-std::string attention_with_scores(const std::string& scores, bool limits) {
+std::string attention_with_scores(const std::string& scores, bool limits, const std::string& before = "") {
   std::string text(kAttention);
   const std::string plain = "%3[b, h, i, ";
   for (const std::string var : {"j", "r"}) {
@@ -211,7 +211,23 @@ std::string attention_with_scores(const std::string& scores, bool limits) {
   }
   FuseOptions o = any_device();
   o.attention_limits = limits;
-  return after_pass("attention", "%9 = input float32[1, 2, s, 1]\n" + text + "return %8", o);
+  return after_pass("attention", "%9 = input float32[1, 2, s, 1]\n" + before + text + "return %8", o);
+}
+
+// Biases of Swin V2 come from a small network over relative positions.
+TEST(Attention, ABiasMayComeFromAProduct) {
+  const std::string before = R"(%10 = input float32[1, 2, s, 8]
+%11 = input float32[1, 2, t, 8]
+%12 = matmul float32[b < 1, h < 2, i < s, j < t; k < 8]: %10[b, h, i, k], %11[b, h, j, k] @"bias"
+)";
+  for (const char* scores :
+       {"%3[b, h, i, @] * 0.25 + sigmoid(%12[b, h, i, @])", "sigmoid(%12[b, h, i, @]) + %3[b, h, i, @] * 0.25"}) {
+    const std::string after = attention_with_scores(scores, false, before);
+    EXPECT_THAT(after, testing::AllOf(HasSubstr("= attention"), HasSubstr("bias = "))) << scores;
+  }
+  // Either product could be that of queries and keys.
+  EXPECT_THAT(attention_with_scores("%3[b, h, i, @] * 0.25 + %12[b, h, i, @]", false, before),
+              testing::Not(HasSubstr("= attention")));
 }
 
 TEST(Attention, FactorsOfQueriesAreMultipliedIntoThem) {
