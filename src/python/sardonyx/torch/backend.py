@@ -24,6 +24,7 @@ from .graph import (
     shape_of,
 )
 from .in_place import changes_operand, storage_of, without_changes
+from .sizes import Numbers, places_of
 
 #: TORCH_LOGS="+sardonyx.torch" shows it.
 log = logging.getLogger("sardonyx.torch")
@@ -100,7 +101,7 @@ class Compiled:
                 [n.node.expr if isinstance(n, torch.SymInt) else None for n in shape_of(nodes[k], inputs[k])]
                 for k in self.roles.tensors
             ]
-            self.divide_results()
+            self.divide_results(inputs)
         except Error as error:
             self.fall_back(str(error))
 
@@ -119,14 +120,17 @@ class Compiled:
         self.report()
         return self.gm(*inputs)
 
-    def divide_results(self) -> None:
-        """Which results a program computes, and which are views of inputs, that PyTorch makes."""
+    def divide_results(self, inputs: Sequence[Any]) -> None:
+        """Which results a program computes, which follow from sizes, and which are views of inputs, that PyTorch makes."""
         owners = {id(storage_of(n)): k for k, n in enumerate(placeholders(self.gm)) if storage_of(n) is not None}
-        views = []
+        views, numbers = [], {}
         for k, r in enumerate(self.results):
             if not isinstance(r, torch.fx.Node):
                 continue
             value = r.meta.get("example_value")
+            if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                numbers[k] = value
+                continue
             if not isinstance(value, torch.Tensor):
                 raise InvalidArgumentError(f"a result is a {type(value).__name__}")
             check_tensor(r.name, value)
@@ -137,6 +141,7 @@ class Compiled:
                 self.inputs_returned[k] = owner
             else:
                 views.append(k)
+        self.numbers = Numbers(numbers, places_of(placeholders(self.gm), inputs))
         if views:
             self.views = only_results(self.gm, views)
 
@@ -151,6 +156,8 @@ class Compiled:
         if self.views is not None:
             for k, x in self.views(*inputs):
                 results[k] = x
+        for k, number in self.numbers.of(inputs).items():
+            results[k] = number
         self.report()
         return tuple(results)
 
@@ -170,7 +177,7 @@ class Compiled:
             sets = {tuple(id(x) for x, _ in e.weights) for e in self.programs if e.weights}
             if roles.constants and len(sets) >= MOST_WEIGHTS and not any(e.weights for e in mine):
                 varying = varying + [[None] * inputs[k].ndim for k in roles.constants]
-                roles = Roles(roles.tensors + roles.constants, [], roles.sizes, roles.numbers)
+                roles = Roles(roles.tensors + roles.constants, [], roles.sizes, roles.numbers, roles.counts)
             program, roles = build(self.gm, roles, inputs, self.wanted, varying, self.options)
             weights = [(inputs[k], None if inputs[k].is_inference() else inputs[k]._version) for k in roles.constants]
             self.programs.append(Entry(program, roles, weights))

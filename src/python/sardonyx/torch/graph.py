@@ -18,6 +18,7 @@ from ..arrays import Raw
 from ..compiling import compile_with_memory
 from ..errors import UnsupportedError
 from ..model import Model
+from .sizes import dims_of, kind_of, stand_in
 from .trace import Conditions, Varying, trace
 from .translate import translate
 
@@ -42,6 +43,8 @@ class Roles:
     sizes: dict[int, tuple[int, int]] = field(default_factory=dict)
     #: numbers in tensors without dims, whose values are constants of a program
     numbers: list[int] = field(default_factory=list)
+    #: sizes that are a dim of no tensor, which are among the tensors too: a program has an input for each (sizes.py)
+    counts: list[int] = field(default_factory=list)
 
 
 class Number:
@@ -76,13 +79,16 @@ def roles_of(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Roles:
             ((t, d) for t in roles.tensors for d, n in enumerate(shape_of(nodes[t], inputs[t])) if is_same(n, x)), None
         )
         if at is None:
-            raise UnsupportedError(f"the size {x} is not a dim of an input")
-        roles.sizes[k] = at
+            roles.tensors.append(k)
+            roles.counts.append(k)
+        roles.sizes[k] = at or (k, 0)
     return roles
 
 
-def shape_of(node: torch.fx.Node, x: torch.Tensor) -> Sequence[Any]:
+def shape_of(node: torch.fx.Node, x: torch.Tensor | torch.SymInt) -> Sequence[Any]:
     """With symbols for the dims that vary, which real tensors do not have."""
+    if isinstance(x, torch.SymInt):
+        return (x, 0)
     value = node.meta.get("example_value")
     return tuple(value.shape if isinstance(value, torch.Tensor) else x.shape)
 
@@ -110,8 +116,10 @@ def placeholders(gm: torch.fx.GraphModule) -> list[torch.fx.Node]:
     return [n for n in gm.graph.nodes if n.op == "placeholder"]
 
 
-def is_channels_last(x: torch.Tensor) -> bool:
+def is_channels_last(x: torch.Tensor | int) -> bool:
     """Whether its memory is a row-major tensor of [N, H, W, C], which a program reads in place."""
+    if isinstance(x, int):
+        return False
     return x.ndim == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
 
 
@@ -150,6 +158,7 @@ class Program:
     outputs: list[Output]
     used: list[bool]  #: whether the program has the input at all
     numbers: list[float]  #: the values of the roles' numbers
+    kinds: list[int]  #: of the roles' counts
     conditions: Conditions
     found: dict[Any, list[tuple[int | None, ...]]] = field(default_factory=dict)  #: the outputs' shapes by the inputs'
 
@@ -167,13 +176,15 @@ class Program:
     def takes(self, roles: Roles, inputs: Sequence[Any]) -> bool:
         if self.numbers != [float(inputs[k]) for k in roles.numbers]:
             return False
-        shapes = [in_memory(tuple(inputs[k].shape), o) for k, o in zip(roles.tensors, self.channels_last, strict=True)]
+        if self.kinds != [kind_of(inputs[k]) for k in roles.counts]:
+            return False
+        shapes = [in_memory(dims_of(inputs[k]), o) for k, o in zip(roles.tensors, self.channels_last, strict=True)]
         sizes: dict[str, int] = {}  # of symbols
         for shape, dims, used in zip(shapes, self.dims, self.used, strict=True):
             for got, want in zip(shape, dims, strict=True) if used else ():
                 if (want if isinstance(want, int) else sizes.setdefault(want, got)) != got:
                     return False
-        return not self.conditions.expressions or self.conditions.hold(shapes)
+        return self.conditions.hold(shapes)
 
 
 @contextlib.contextmanager
@@ -204,18 +215,20 @@ def build(
     last = [is_channels_last(inputs[k]) for k in roles.tensors]
     last_of = dict(zip(roles.tensors, last, strict=True))
     fixed_numbers = {k: Number(float(inputs[k])) for k in roles.numbers}
+    negative = {k for k in roles.counts if inputs[k] < 0}
 
     def call(run: Callable[..., Any], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         given: dict[int, Any] = dict(zip(order, tensors, strict=True)) | fixed_numbers
         given |= {k: given[k].permute(0, 3, 1, 2) for k, is_last in last_of.items() if is_last}
-        given |= {k: given[tensor].shape[dim] for k, (tensor, dim) in roles.sizes.items()}
+        sizes = {k: given[tensor].shape[dim] for k, (tensor, dim) in roles.sizes.items()}
+        given |= {k: -n if roles.sizes[k][0] in negative else n for k, n in sizes.items()}
         out = run(*(given[k] for k in range(len(inputs))))
         return tuple(out[k] for k in wanted)
 
     traced = trace(
         call,
         gm,
-        [in_memory(inputs[k].detach(), of) for k, of in last_of.items()],
+        [stand_in(inputs[k]) if k in roles.counts else in_memory(inputs[k].detach(), of) for k, of in last_of.items()],
         [in_memory(keys, of) for keys, of in zip(varying, last, strict=True)],
         {k: inputs[k] for k in roles.constants},
     )
@@ -223,16 +236,19 @@ def build(
     moved = [k for k in changed if k in roles.constants]
     if moved:
         constants = [k for k in roles.constants if k not in moved]
-        roles = Roles(roles.tensors + moved, constants, roles.sizes, roles.numbers)
+        roles = Roles(roles.tensors + moved, constants, roles.sizes, roles.numbers, roles.counts)
         last = last + [False] * len(moved)
     names = [f"x{k}" for k in roles.tensors]
     numbers = [float(inputs[k]) for k in roles.numbers]
+    kinds = [kind_of(inputs[k]) for k in roles.counts]
     if not wanted and not changed:
         unused = [False] * len(names)
         none: list[Any] = [()] * len(names)
-        return Program(None, torch.device("cpu"), names, none, unused, [], [], unused, numbers, Conditions()), roles
+        return Program(
+            None, torch.device("cpu"), names, none, unused, [], [], unused, numbers, kinds, Conditions()
+        ), roles
     results = [results_of(gm)[k].device for k in wanted]
-    given = [inputs[k].device for k in roles.tensors + roles.constants]
+    given = [inputs[k].device for k in order if k not in roles.counts]
     device = next((d for d in given + results if d.type == "cuda"), torch.device("cpu"))
     chosen = {"device": device_of(device)} | options
     model = compile_with_memory(*translate(traced, names), **chosen)
@@ -251,6 +267,7 @@ def build(
         ],
         [n in dims for n in names],
         numbers,
+        kinds,
         traced.conditions,
     )
     return program_of, roles
@@ -283,7 +300,9 @@ def run(program: Program, roles: Roles, inputs: Sequence[Any]) -> list[torch.Ten
     kept: list[torch.Tensor] = []  # copies of what is not row-major
     feed: dict[str, Raw] = {}
     for k, name, used, last in zip(roles.tensors, program.names, program.used, program.channels_last, strict=True):
-        if used:
+        if used and isinstance(inputs[k], int):
+            feed[name] = (0, "uint8", list(dims_of(inputs[k])), False)
+        elif used:
             x = in_memory(inputs[k], last)
             if not x.is_contiguous() or x.is_neg():
                 x = x.detach().resolve_neg().contiguous()

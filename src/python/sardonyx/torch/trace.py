@@ -47,8 +47,14 @@ class Conditions:
 
     expressions: list[Any] = field(default_factory=list)  #: of sympy
     symbols: dict[Any, tuple[int, int]] = field(default_factory=dict)  #: which dim of which tensor a symbol is
+    #: what tensors' dims have to be that vary for the graph, but are constants of the trace
+    constants: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def hold(self, shapes: Sequence[Sequence[int]]) -> bool:
+        if any(shapes[tensor][dim] != n for (tensor, dim), n in self.constants.items()):
+            return False
+        if not self.expressions:
+            return True
         import sympy
 
         values = {s: shapes[tensor][dim] for s, (tensor, dim) in self.symbols.items()}
@@ -200,7 +206,14 @@ def traced(
             break
         else:
             fixed |= symbols.constant()
-    return finished(made, len(tensors), values, symbols.conditions())
+    conditions = symbols.conditions()
+    conditions.constants = {
+        (k, d): int(n)
+        for k, (x, keys) in enumerate(zip(tensors, varying, strict=True))
+        for d, (n, key) in enumerate(zip(x.shape, keys, strict=True))
+        if key in fixed
+    }
+    return finished(made, len(tensors), values, conditions)
 
 
 def is_mutable(node: torch.fx.Node) -> bool:
