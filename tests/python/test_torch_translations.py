@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import pytest
+import sardonyx
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install sardonyx[torch])")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed (pip install sardonyx[torch])")
@@ -64,6 +65,51 @@ def test_what_the_exporter_lacks(graphs, function, make):
             x = make(n)
             close(compiled(x), function(x))
     assert {c.reason for c in graphs} == {""}
+
+
+def of_transposed(x):
+    return (x * 2).transpose(0, 1).as_strided((4, 3), (2, 5), 1)
+
+
+def own_stride(x):
+    y = (x + 1).transpose(0, 1).contiguous().transpose(0, 1)
+    return y.as_strided((y.shape[1], 2), (y.stride(1), 1))
+
+
+def overlapping(x):
+    y = x.reshape(-1, 2, x.shape[1]) * 2
+    stride, size = list(y.stride()), list(y.shape)
+    stride[0], size[0] = stride[0] // 2, size[0] * 2 - 1
+    return y.as_strided(size, stride)
+
+
+@pytest.mark.parametrize("function", [of_transposed, own_stride, overlapping, lambda x: x.as_strided((4, 3), (2, 5))])
+def test_memory_read_by_strides(graphs, function):
+    """torch.onnx takes the memory for the row-major elements of a tensor that is not row-major."""
+    compiled = torch.compile(function, backend="sardonyx", dynamic=True)
+    with torch.no_grad():
+        for n in (6, 8, 12):
+            x = torch.randn(n, 7)
+            close(compiled(x), function(x))
+    assert [c.reason for c in graphs] == [""] and len(graphs[0].programs) == 1
+
+
+def test_strides_of_memory_that_is_not_known_stay_in_pytorch(graphs):
+    part = lambda x: (x * 2)[1:].as_strided((4, 3), (2, 5)) + 1
+    given = lambda x: x.as_strided((4, 3), (2, 5)) + 1
+    with torch.no_grad():
+        for function, x in ((part, torch.randn(6, 7)), (given, torch.randn(7, 6).t())):
+            close(torch.compile(function, backend="sardonyx")(x), function(x))
+    assert "a part of its memory" in graphs[0].reason and "not row-major" in graphs[1].reason
+
+
+def test_exported_programs_with_strides_of_other_memory_are_refused():
+    class Strided(nn.Module):
+        def forward(self, x):
+            return (x * 2).transpose(0, 1).as_strided((4, 3), (2, 5))
+
+    with pytest.raises(sardonyx.UnsupportedError, match="as_strided"):
+        sardonyx.compile(Strided().eval(), example_inputs=(torch.randn(6, 7),))
 
 
 def sorted_rows(counts, k, dtype):

@@ -12,6 +12,7 @@ from torch.export import exported_program
 from torch.export._trace import _ignore_backend_decomps
 from torch.onnx._internal.exporter import _decomp, _registration
 
+from ..errors import UnsupportedError
 from .repairs import MISTRANSLATED, custom_translations, translations
 
 aten = torch.ops.aten
@@ -85,6 +86,20 @@ def solve_triangular(a: torch.Tensor, b: torch.Tensor, *, upper: bool, left: boo
     return inverse.reshape(*lead, whole, whole)[..., :n, :n] @ b
 
 
+def as_strided(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> torch.Tensor:  # fmt: skip
+    """Elements of the memory of `x` by their offsets. torch.onnx takes the memory for the row-major elements of `x`, which
+    it is not behind a transposition."""
+    compare = lambda a, b: int(bool(x.stride(b) > x.stride(a))) - int(bool(x.stride(a) > x.stride(b)))
+    order = sorted(range(x.ndim), key=functools.cmp_to_key(compare))
+    memory = x.permute(order)
+    if not memory.is_contiguous() or x.storage_offset() != 0:
+        raise UnsupportedError("as_strided of a tensor that is a part of its memory")
+    offsets = torch.zeros((), dtype=torch.int64, device=x.device) + (storage_offset or 0)
+    for n, step in zip(size, stride, strict=True):
+        offsets = offsets[..., None] + torch.arange(n, device=x.device) * step
+    return memory.reshape(-1)[offsets]
+
+
 def reversed_subtraction(x: torch.Tensor, other: Any, alpha: Any = 1) -> torch.Tensor:
     """A number minus a tensor, which torch.onnx does not promote."""
     result: torch.Tensor = torch._refs.rsub(x.to(torch.result_type(x, other)), other, alpha=alpha)
@@ -93,7 +108,7 @@ def reversed_subtraction(x: torch.Tensor, other: Any, alpha: Any = 1) -> torch.T
 
 #: torch.onnx makes lists of tensors of these, which only its optimizer takes apart again.
 LISTS: dict[Any, Callable[..., Any]] = {aten.split.Tensor: split, aten.split_with_sizes.default: split_with_sizes, aten.unbind.int: unbind}  # fmt: skip
-REPLACED: dict[Any, Callable[..., Any]] = {aten.sort.stable: stable_sort, aten.linalg_solve_triangular.default: solve_triangular, aten.rsub.Scalar: reversed_subtraction}  # fmt: skip
+REPLACED: dict[Any, Callable[..., Any]] = {aten.sort.stable: stable_sort, aten.linalg_solve_triangular.default: solve_triangular, aten.rsub.Scalar: reversed_subtraction, aten.as_strided.default: as_strided}  # fmt: skip
 #: PyTorch decomposes these into the lists above.
 OF_LISTS = {"chunk", "split.sizes", "tensor_split", "unsafe_chunk", "hsplit", "vsplit", "dsplit"}
 

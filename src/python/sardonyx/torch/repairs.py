@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -193,6 +194,52 @@ def without_longer_dims(graph: torch.fx.Graph, node: torch.fx.Node, given: dict[
         node.target, node.args = aten.clone.default, node.args[:1]
 
 
+def refuse_other_memory(graph: torch.fx.Graph, node: torch.fx.Node, given: dict[str, Any]) -> None:
+    """torch.onnx takes the memory for the operand's row-major elements."""
+    value = given["self"].meta["val"]
+    if not value.is_contiguous() or value.storage_offset() != 0:
+        raise UnsupportedError(f"'{node.name}' (as_strided) has an operand that is not row-major in memory")
+
+
+def stride_of_sizes(graph: torch.fx.Graph, node: torch.fx.Node, given: dict[str, Any]) -> None:
+    """A stride as the product of the sizes of the dims that are closer in memory: torch.onnx has no strides."""
+    x, dim = given["self"], given["dim"]
+    value = x.meta["val"]
+    hints = [n.node.hint if isinstance(n, torch.SymInt) else n for n in value.stride()]
+    order = sorted(range(value.ndim), key=lambda d: -hints[d])
+    product: Any = 1
+    with graph.inserting_before(node):
+        for d in order[order.index(dim % value.ndim) + 1 :]:
+            size: Any = value.shape[d]
+            if isinstance(size, torch.SymInt):
+                size = graph.call_function(aten.sym_size.int, (x, d))
+                size.meta["val"] = value.shape[d]
+            factors = [f for f in (product, size) if isinstance(f, torch.fx.Node) or f != 1]
+            if len(factors) == 2:
+                wide = graph.call_function(operator.mul, (factors[0], factors[1]))
+                wide.meta["val"] = number_of(factors[0]) * number_of(factors[1])
+                factors = [wide]
+            product = factors[0] if factors else 1
+    if expression_of(number_of(product)) != expression_of(node.meta["val"]):
+        raise UnsupportedError(f"'{node.name}' is a stride of a tensor that is not dense in memory")
+    for user in list(node.users):
+        user.args = torch.fx.map_arg(user.args, lambda n: product if n is node else n)
+    graph.erase_node(node)
+
+
+def number_of(x: Any) -> Any:
+    return x.meta["val"] if isinstance(x, torch.fx.Node) else x
+
+
+def expression_of(x: Any) -> Any:
+    """A size as a term, without Max(1, n): torch writes strides for tensors without elements too."""
+    if not isinstance(x, torch.SymInt):
+        return x
+    from torch.utils._sympy.functions import Max
+
+    return x.node.expr.replace(lambda e: isinstance(e, Max) and e.args[0] == 1, lambda e: e.args[1])
+
+
 REPAIRS: dict[str, Callable[[torch.fx.Graph, torch.fx.Node, dict[str, Any]], None]] = (
     dict.fromkeys(("addbmm", "addmm", "addmv", "addr", "baddbmm"), without_input)
     | dict.fromkeys(("avg_pool2d", "avg_pool3d"), average_with_divisor)
@@ -200,5 +247,5 @@ REPAIRS: dict[str, Callable[[torch.fx.Graph, torch.fx.Node, dict[str, Any]], Non
         ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
         resize_to_size,
     )
-    | {"instance_norm": refuse_running_statistics, "scaled_dot_product_attention": without_groups, "squeeze": without_longer_dims}
+    | {"instance_norm": refuse_running_statistics, "scaled_dot_product_attention": without_groups, "squeeze": without_longer_dims, "as_strided": refuse_other_memory, "sym_stride": stride_of_sizes}
 )  # fmt: skip

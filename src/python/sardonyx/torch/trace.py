@@ -32,7 +32,7 @@ from ..errors import UnsupportedError
 from .batch_norm import fold_batch_norms
 from .decompositions import decompositions, without_decomposing
 from .export import cause_of, first_line, quiet
-from .in_place import changes_operand
+from .in_place import changes_operand, name_of
 from .repairs import repair
 
 aten = torch.ops.aten
@@ -162,8 +162,8 @@ def trace(
     try:
         with quiet():
             return traced(call, gm, tensors, varying, constants)
-    except UnsupportedError:
-        raise
+    except UnsupportedError as error:  # torch.fx adds where it was
+        raise UnsupportedError(str(error).splitlines()[0]) from error
     except Exception as error:
         raise UnsupportedError(f"torch.fx cannot trace it: {first_line(cause_of(error))}") from error
 
@@ -173,6 +173,11 @@ def traced(
     constants: Mapping[int, torch.Tensor],
 ) -> Traced:  # fmt: skip
     attributes = attributes_of(gm)
+    for node in gm.graph.nodes:
+        if name_of(node).startswith("as_strided") and not all(
+            x.is_contiguous() for x in (*tensors, *constants.values())
+        ):
+            raise UnsupportedError(f"'{node.name}' reads memory by strides, and an input is not row-major")
     values = [x.detach() for x in constants.values()] + list(attributes.values())
     count = len(tensors) + len(constants)
 
