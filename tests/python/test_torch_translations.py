@@ -32,6 +32,27 @@ def test_triangular_systems(graphs, n, upper, left, unit):
     assert [c.reason for c in graphs] == [""]
 
 
+def test_triangular_systems_that_are_ill_conditioned(graphs):
+    """The Cholesky factor of a smooth covariance, with a condition of 8000. The residual of each row is a few roundings of
+    its terms, as that of substitution is; a product with the inverse alone is 100 times as far away."""
+    x = torch.linspace(0, 1, 200, dtype=torch.float64)
+    covariance = torch.exp(-20 * (x[:, None] - x) ** 2) + 1e-6 * torch.eye(200, dtype=torch.float64)
+    a, b = torch.linalg.cholesky(covariance).float(), torch.randn(200, 5)
+    with torch.no_grad():
+        y = torch.compile(functools.partial(torch.linalg.solve_triangular, upper=False), backend="sardonyx")(a, b)
+    terms = a.double().abs() @ y.double().abs() + b.abs()
+    residual = (a.double() @ y.double() - b).abs() / terms
+    assert float(residual.max()) <= 4 * torch.finfo(torch.float32).eps
+    assert [c.reason for c in graphs] == [""]
+
+
+def test_triangular_systems_without_a_solution():
+    a, b = torch.tensor([[1.0, 0.0], [2.0, 0.0]]), torch.tensor([[1.0], [3.0]])
+    with torch.no_grad():
+        y = torch.compile(functools.partial(torch.linalg.solve_triangular, upper=False), backend="sardonyx")(a, b)
+    assert not bool(y.isfinite().all())
+
+
 def elements(x):
     return x * x.numel() + x.shape[1]
 

@@ -62,14 +62,24 @@ def stable_sort(x: torch.Tensor, *, stable: bool | None = None, dim: int = -1, d
 def solve_triangular(a: torch.Tensor, b: torch.Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> torch.Tensor:  # fmt: skip
     """The inverse of `a` [..., n, n] times `b` [..., n, k]. The inverse of a lower triangle [[p, 0], [c, q]] is
     [[p', 0], [-q' c p', q']]: the blocks on the diagonal are inverted from single elements on, doubling their size
-    (N. Higham, Accuracy and Stability of Numerical Algorithms, chapter 14)."""
+    (N. Higham, Accuracy and Stability of Numerical Algorithms, chapter 14). A step of refinement makes the residual as
+    small as that of substitution, which an inverse alone does not (chapter 12)."""
     if not left:  # x a = b is a^T x^T = b^T
         return solve_triangular(a.mT, b.mT, upper=not upper, unitriangular=unitriangular).mT
     if upper:
         return solve_triangular(a.flip(-2, -1), b.flip(-2), upper=False, unitriangular=unitriangular).flip(-2)
-    n, lead = int(a.shape[-1]), a.shape[:-2]
+    n = int(a.shape[-1])
     if n == 0:
         return b * 0
+    inverse = inverse_of_lower(a, n, unitriangular)
+    triangle = a.tril(-1) + torch.eye(n, dtype=a.dtype, device=a.device) if unitriangular else a.tril()
+    first = inverse @ b
+    correction = inverse @ (b - triangle @ first)
+    return torch.where(correction.isfinite(), first + correction, first)  # a zero on the diagonal gives infinities
+
+
+def inverse_of_lower(a: torch.Tensor, n: int, unitriangular: bool) -> torch.Tensor:
+    lead = a.shape[:-2]
     whole = 1 << (n - 1).bit_length()
     if whole > n:  # with an identity behind it
         eye = torch.eye(whole, dtype=a.dtype, device=a.device)
@@ -83,7 +93,7 @@ def solve_triangular(a: torch.Tensor, b: torch.Tensor, *, upper: bool, left: boo
         p, q = inverse.reshape(*lead, blocks, 2, size, size).unbind(-3)
         rows = torch.cat((p, torch.zeros_like(p)), -1), torch.cat((-(q @ below @ p), q), -1)
         inverse, size = torch.cat(rows, -2), 2 * size
-    return inverse.reshape(*lead, whole, whole)[..., :n, :n] @ b
+    return inverse.reshape(*lead, whole, whole)[..., :n, :n]
 
 
 def as_strided(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> torch.Tensor:  # fmt: skip
