@@ -227,8 +227,32 @@ Value* transposed_matrix(const Value* v) {
   return transposes && whole(0) && whole(1) ? const_cast<Value*>(x) : nullptr;
 }
 
+namespace {
+
+/// Values without inputs (masks, ranges) that a routine reads: they are stored in any case, so that storing them for
+/// good costs nothing but memory. Others are cheaper computed where they are read.
+std::unordered_set<const Value*> stored_without_inputs(const Graph& g) {
+  constexpr std::int64_t kMostElements = 1 << 20;
+  std::unordered_set<const Value*> out;
+  for (const auto& n : g.nodes) {
+    if (!n->as<RoutineOp>()) continue;
+    for (const Value* v : n->inputs) {
+      std::vector<std::int64_t> dims;
+      if (!v->producer || !v->producer->as<LoopOp>() || !v->producer->inputs.empty() || !constant_dims(v->shape, dims))
+        continue;
+      std::int64_t elements = 1;
+      for (const std::int64_t d : dims) elements = elements > kMostElements ? elements : elements * d;
+      if (elements <= kMostElements) out.insert(v);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
 std::unordered_set<const Node*> constant_nodes(const Graph& g) {
   std::unordered_set<const Node*> out;
+  const std::unordered_set<const Value*> stored = stored_without_inputs(g);
   for (const auto& n : g.nodes) {
     if (n->as<ConstantOp>()) {
       out.insert(n.get());
@@ -236,7 +260,7 @@ std::unordered_set<const Node*> constant_nodes(const Graph& g) {
     }
     const auto* routine = n->as<RoutineOp>();
     if (!n->as<LoopOp>() && !n->as<ViewOp>() && !n->as<MatMulOp>() && !n->as<ConvOp>() && !routine) continue;
-    bool constant = !n->inputs.empty();
+    bool constant = !n->inputs.empty() || (n->outputs.size() == 1 && stored.count(n->outputs[0]) > 0);
     // Constants are computed once per process group; a collective must run whenever the model runs.
     if (routine && is_collective(routine->name)) continue;
     for (const Value* v : n->inputs) constant &= v->producer && out.count(v->producer) > 0;
