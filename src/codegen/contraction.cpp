@@ -85,9 +85,31 @@ void finish(const TileKernel& t, Value& accumulator, const Expr& sum, const Expr
     c.out_index.push_back(substitute(i, r));
 }
 
+// Whether the rows are divided by group. Passes may have changed b so that it depends on the row in another way too.
+bool has_groups(const MatMulOp& m) {
+  std::int64_t groups = 0;
+  return m.end && is_const_int(m.group->args[0], groups) && groups > 0 && !uses(of_group(m, m.group), m.vars[0]);
+}
+
+Contraction of_groups(const TileKernel& t, const MatMulOp& m, Value& accumulator, Contraction c) {
+  std::vector<std::pair<Expr, Expr>> r;
+  c.row = flatten({m.vars[0], m.vars[1]}, r);
+  c.row_dims = {c.row->args[0]};
+  c.z = m.group;
+  c.end = m.end;
+  c.col = m.vars.back();
+  c.reduced = {m.k};
+  c.a = substitute(m.a, r);
+  c.b = of_group(m, m.group);
+  accumulator.dtype = is_float(c.type) ? DType::kFloat32 : DType::kInt32;
+  finish(t, accumulator, load(&accumulator, accumulator.dtype, {}), m.vars, r, c);
+  return c;
+}
+
 Contraction of_matmul(const TileKernel& t, const MatMulOp& m, Value& accumulator) {
   Contraction c;
   c.type = m.a->dtype == m.b->dtype || size_of(m.a->dtype) == 1 ? m.a->dtype : DType::kFloat32;
+  if (has_groups(m)) return of_groups(t, m, accumulator, std::move(c));
   // Dims on which b does not depend become rows.
   Exprs batch, rows;
   for (std::size_t k = 0; k + 2 < m.vars.size(); ++k) (uses(m.b, m.vars[k]) ? batch : rows).push_back(m.vars[k]);

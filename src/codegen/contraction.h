@@ -30,6 +30,8 @@ struct Contraction {
   Expr inside;              ///< where a is not 0 (outside is a convolution's padding); empty: everywhere
   std::int64_t stored = 0;  ///< of the innermost reduced variable, where a is in memory; from there on it is 0. 0: all
   Exprs row_dims;           ///< extents whose product is that of `row`
+  /// Set if each row belongs to one z only, whose rows follow one another (MatMulOp::end): over z, where they end.
+  Expr end;
   std::optional<Windows> windows;  ///< of a, if its rows are image, y, x of the output and K is taps and channels
   Value* out = nullptr;
   Expr result;      ///< over z, row, col; a load of `accumulator` is the sum

@@ -188,6 +188,7 @@ class Writer {
     p.windows =
         std::any_of(c.reduced.begin(), c.reduced.end() - 1, [](const Expr& v) { return !is_const(v->args[0], 1); });
     p.linear = a_.linear() && b_.linear();
+    p.groups = static_cast<bool>(c.end);
     p.pairs = static_cast<bool>(c.pair);
     p.computed_rows = rows ? row_height : 0;
     if (p.chip.policy.narrow_indices) e_.range = &range_;
@@ -213,6 +214,7 @@ class Writer {
       if (!rows_) a_.emit_row(e_);
       b_.emit_row(e_);
     }
+    if (c_.end) emit_end();
     const bool loaded = may_load_early(), streams = loaded && p.least_rows <= 1;
     if (loaded) b_.emit_stream(e_);
     p.loaded_scales = loaded && p.quantized;
@@ -235,7 +237,19 @@ class Writer {
   bool may_load_early() const {
     const ContractionProblem& p = out_.problem;
     return p.chip.has(Feature::kTensorCopy) && size_of(c_.type) == 2 && is_const(c_.batches(), 1) && !c_.inside &&
-           is_const(c_.n()) && is_const(c_.k()) && p.a != Access::kAcross && b_.streams(loaded_);
+           is_const(c_.n()) && is_const(c_.k()) && !c_.end && p.a != Access::kAcross && b_.streams(loaded_);
+  }
+
+  // Where the rows of a group end: see P::kGroups of kernels/gemm_problem.h.
+  void emit_end() {
+    e_.line("enum : bool { kGroups = true };");
+    e_.open("SDX_FN u32 end_of(u32 z) const");
+    const std::string i = e_.fresh("i");
+    e_.line(fmt::format("const i64 {} = z;", i));
+    if (!is_const(c_.z)) e_.bind(c_.z, i);
+    const std::string end = e_.value(flatten_loads(c_.end));
+    e_.line(fmt::format("return {0} < 0 ? 0 : {0} < this->m ? u32({0}) : this->m;", end));
+    e_.close();
   }
 
   // A copy of P whose pointers may be read after the previous launch has ended.
@@ -266,7 +280,7 @@ class Writer {
     const bool batched = !is_const(c_.z) && !is_const(c_.batches(), 1);
     if (batched && !windows && o.a.batch == 0) e_.line("enum : bool { kSharedA = true };");
     if (batched && o.b.batch == 0) e_.line("enum : bool { kSharedB = true };");
-    if (loaded_ && loaded_(b_.in_memory())) e_.line("enum : bool { kLoadedB = true };");
+    if (loaded_ && loaded_(b_.in_memory()) && !c_.end) e_.line("enum : bool { kLoadedB = true };");
     if (o.a.inner > 0) e_.line(fmt::format("enum : u32 {{ kInnerA = {} }};", o.a.inner));
     p.tma = true;
     p.whole_stages = !windows || windows->channels % stage == 0 || p.depth % stage == 0;

@@ -150,8 +150,9 @@ class WgmmaFamily : public ContractionFamily {
 class TileFamily : public ContractionFamily {
  public:
   bool supports(const ContractionProblem& p) const override {
-    return p.computed_rows == 0 && !has_wgmma(p) && !packed_supports(p);
+    return p.computed_rows == 0 && (p.groups || (!has_wgmma(p) && !packed_supports(p)));
   }
+  bool has_groups() const override { return true; }
 
   std::vector<KernelCandidate> candidates(const ContractionProblem& p) const override {
     const Chip& chip = p.chip;

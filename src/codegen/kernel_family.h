@@ -34,6 +34,7 @@ struct ContractionProblem {
   bool windows = false;                 ///< elements of a are read under several taps of a filter
   bool linear = false;                  ///< the addresses of both operands are linear in k, and nothing is masked
   bool to_lds = false;                  ///< cache lines of both operands can be loaded straight to LDS (gemm_ring.h)
+  bool groups = false;                  ///< each row belongs to one z only (Contraction::end)
   bool pairs = false;                   ///< the epilogue reads pairs of adjacent columns
   int computed_rows = 0;                ///< number of rows of a that the kernel computes itself; 0: they are in memory
   bool tma = false;                     ///< TMA can load both operands
@@ -83,6 +84,8 @@ class ContractionFamily {
   virtual ~ContractionFamily() = default;
   /// Whether the chip has the features that the kernels need, and they support this problem.
   virtual bool supports(const ContractionProblem& problem) const = 0;
+  /// Whether the kernels divide rows by group (P::kGroups of kernels/gemm_problem.h).
+  virtual bool has_groups() const { return false; }
   /// Requires supports(). Tilings include their costs.
   virtual std::vector<KernelCandidate> candidates(const ContractionProblem& problem) const = 0;
   /// By default a call of `candidate.kernel` with p; with split-K through split_k() (kernels/gemm_split_k.h) or

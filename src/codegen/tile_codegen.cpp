@@ -74,7 +74,10 @@ Expr tree_workspace(const Contraction& c, const GpuTiling& t) {
 std::string problem_of(const Contraction& c, const ContractionSource& s) {
   constexpr const char* kAccess[] = {"vector", "across", "elements"};
   const ContractionProblem& p = s.problem;
-  return fmt::format("{} {} a={} b={} {} buffers={}", c.inside || c.reduced.size() > 1 ? "conv" : "product",
+  return fmt::format("{} {} a={} b={} {} buffers={}",
+                     c.end                              ? "groups"
+                     : c.inside || c.reduced.size() > 1 ? "conv"
+                                                        : "product",
                      name(c.type), kAccess[static_cast<int>(p.a)],
                      p.quantized ? fmt::format("{}bits", p.bits) : kAccess[static_cast<int>(p.b)],
                      p.full_columns ? "whole" : "ragged", s.buffers.size());
@@ -83,7 +86,7 @@ std::string problem_of(const Contraction& c, const ContractionSource& s) {
 // Swaps rows and columns of a tall, thin result: kernels for few rows require a small M.
 void turn(Contraction& c) {
   std::int64_t m = smallest(c.m()), n = 0;
-  if (c.inside || c.pair || c.type == DType::kUInt8 || !is_const_int(c.n(), n) || n > 8 || m <= n) return;
+  if (c.inside || c.pair || c.end || c.type == DType::kUInt8 || !is_const_int(c.n(), n) || n > 8 || m <= n) return;
   std::swap(c.a, c.b);
   std::swap(c.row, c.col);
   c.row_dims = {c.row->args[0]};
@@ -138,6 +141,7 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   o.pad_gemm_k = true;
   o.hoist_elementwise = true;
   o.conv_by_taps = true;
+  o.row_groups = true;
   o.transpose_gemm = true;
   o.untranspose = true;
   o.shrink_repeats = true;
@@ -154,8 +158,14 @@ struct Offer {
 std::vector<Offer> offers(const Contraction& c, const ContractionProblem& p, int most_splits) {
   std::vector<Offer> all;
   for (const ContractionFamily* f : contraction_families())
-    if (f->supports(p))
+    if (f->supports(p) && (!p.groups || f->has_groups()))
       for (KernelCandidate& x : f->candidates(p)) all.push_back({f, std::move(x)});
+  if (p.groups) {  // workgroups do not divide K
+    all.erase(std::remove_if(all.begin(), all.end(), [](const Offer& o) { return o.candidate.tiling.cluster > 1; }),
+              all.end());
+    for (Offer& o : all) o.candidate.tiling.groups = true;
+    return all;
+  }
   for (std::size_t k = 0, plain = all.size(); k < plain; ++k) {
     if (all[k].candidate.tree_acc > 0) {
       for (const int splits : kTreeSplits) {
@@ -207,7 +217,7 @@ GpuTileSource choice_of(const Contraction& c, ContractionSource&& s, std::string
   for (const Expr& x : {c.m(), c.batches(), c.n(), c.k()}) g.symbols.push_back(x);
   g.copied = s.copied;
   g.type = c.type;
-  g.work = 2 * c.batches() * c.m() * c.n() * c.k();
+  g.work = 2 * (c.end ? Expr(1) : c.batches()) * c.m() * c.n() * c.k();
   const int most = most_splits(c);
   std::vector<Offer> all = offers(c, s.problem, most);
   Choice choice{problem_of(c, s), c.batches(), c.m(), c.n(), c.k(), {}, {}};
@@ -269,7 +279,7 @@ std::optional<GpuRowTile> generate_gpu_row_tile(const TileKernel& kernel, const 
   Value accumulator;
   const Contraction c = contraction_of(kernel, accumulator);
   std::int64_t depth = 0;
-  if (!skinny_supports(chip_of(arch), c.type) || c.inside || !is_const(c.batches(), 1)) return {};
+  if (!skinny_supports(chip_of(arch), c.type) || c.inside || c.end || !is_const(c.batches(), 1)) return {};
   const auto prologue = row_prologue(c, rows);
   if (!prologue || !is_const_int(c.k(), depth) || !is_const(c.n())) return {};
   // More rows would cost every workgroup more than the saved launch (measured on an H200).
@@ -288,7 +298,7 @@ std::optional<GpuUnpackedTile> generate_gpu_unpacked_tile(const TileKernel& kern
   Value accumulator;
   Contraction c = contraction_of(kernel, accumulator);
   std::int64_t m = 0, n = 0, k = 0;
-  if (!quantized_operand(c) || Operand(c, false).access() != Access::kElements ||
+  if (c.end || !quantized_operand(c) || Operand(c, false).access() != Access::kElements ||
       Operand(c, true).access() != Access::kVector || !is_const(c.batches(), 1) || !is_const_int(c.n(), n) ||
       !is_const_int(c.k(), k))
     return {};

@@ -141,6 +141,7 @@ bool Operand::try_vector() {
 // kAcross: 16 bytes along rows (columns), if their innermost dim and K are whole vectors.
 bool Operand::try_across() {
   if (!plain() || is_short()) return false;
+  if (is_a_ && c_.end) return false;  // groups begin at any row, not at whole vectors
   std::int64_t k = 0, inner = 0;
   const Exprs dims = is_a_ ? c_.row_dims : Exprs{line_->args[0]};
   if (!is_const_int(c_.k(), k) || k % vec_ != 0 || !is_const_int(dims.back(), inner) || inner % vec_ != 0) return false;

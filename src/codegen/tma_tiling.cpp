@@ -165,6 +165,7 @@ namespace {
 class TmaFamily : public ContractionFamily {
  public:
   bool supports(const ContractionProblem& p) const override { return p.tma; }
+  bool has_groups() const override { return true; }
   std::vector<KernelCandidate> candidates(const ContractionProblem& p) const override {
     return tma_candidates(p.chip, p.depth, p.full_columns, p.whole_stages, p.b == Access::kAcross,
                           static_cast<int>(size_of(p.type)));

@@ -109,7 +109,15 @@ class Inliner {
       } else if (auto* m = n->as<MatMulOp>(); m && !in_place_only_) {
         consumer_ = n.get();
         m->a = operand(m->a, false);
-        m->b = operand(m->b, transposed_constants_);
+        if (m->end) {
+          const Expr stand_in = loop_var(m->group->args[0]);
+          m->b = operand(of_group(*m, stand_in), transposed_constants_);
+          m->owner = operand(m->owner, false);
+          m->end = operand(m->end, false);
+          m->b = substitute(m->b, {{stand_in, m->owner}});
+        } else {
+          m->b = operand(m->b, transposed_constants_);
+        }
         refresh_inputs(*n);
       }
     }
@@ -127,6 +135,7 @@ class Inliner {
     else if (const auto* m = n.as<MatMulOp>()) {
       count(m->a);
       count(m->b);
+      count(m->end);
     } else if (!n.as<ViewOp>())
       for (const Value* v : n.inputs) ++uses_[storage_of(v)];
     for (const Value* v : n.inputs) consumers_[storage_of(v)].insert(&n);

@@ -80,6 +80,8 @@ class Merger {
     else if (auto* m = n.as<MatMulOp>()) {
       m->a = renew(m->a);
       m->b = renew(m->b);
+      m->owner = renew(m->owner);
+      m->end = renew(m->end);
     } else if (auto* a = n.as<AttentionOp>()) {
       for (Expr* e : {&a->scale, &a->q, &a->k, &a->v, &a->k_scale, &a->v_scale, &a->bias, &a->begin, &a->end, &a->sink})
         if (*e) *e = renew(*e);
@@ -145,7 +147,9 @@ class Merger {
       variables(m->vars, 0, renamed);
       variables({m->k}, m->vars.size(), renamed);
       key.text += "product";
-      exprs({m->k->args[0], canonical(substitute(m->a, renamed)), canonical(substitute(m->b, renamed))});
+      if (m->end) variables({m->group}, m->vars.size() + 1, renamed);
+      const auto of = [&](const Expr& e) { return e ? canonical(substitute(e, renamed)) : Expr(); };
+      exprs({m->k->args[0], of(m->a), of(m->b), of(m->owner), of(m->end)});
       return true;
     }
     key.inputs.assign(n.inputs.begin(), n.inputs.end());

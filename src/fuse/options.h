@@ -69,6 +69,8 @@ struct FuseOptions {
   bool lazy_selections = false;
   /// Long reductions with few results are split (fuse/split_reductions.h).
   bool split_reductions = false;
+  /// GEMMs of groups of rows (MatMulOp::end) are tile kernels (fuse/groups_to_blocks.h).
+  bool row_groups = false;
   /// Convolutions with few input channels get more of them (fuse/fill_channels.h).
   bool fill_channels = false;
   /// Convolutions may read vectors of 16 bytes of which memory has the first 12 (ConvOp::zeros).

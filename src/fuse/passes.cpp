@@ -9,6 +9,7 @@
 #include "fuse/fill_channels.h"
 #include "fuse/float8_gemm.h"
 #include "fuse/gated_gemm.h"
+#include "fuse/groups_to_blocks.h"
 #include "fuse/hoist_elementwise.h"
 #include "fuse/inline_dequantization.h"
 #include "fuse/inline_loops.h"
@@ -87,6 +88,14 @@ constexpr Pass kPasses[] = {
     {"widen_halves", "widen_halves, unless fusion is off", "Stores 16-bit floats in float32.",
      "Before tiles are accepted, so that GEMMs of the model's 16-bit floats are seen in float32.",
      [](const FuseOptions& o) { return o.widen_halves && !o.disabled; }, [](PassState& s) { widen_halves(s.graph); }},
+    {"groups_to_blocks", "always",
+     "Divides rows that are sorted by group (tokens by expert) into blocks, where the device cannot multiply them as "
+     "they "
+     "are.",
+     "After types are final, which decide what the device multiplies; before tiles_to_loops, so that the blocks' "
+     "products "
+     "may be tiles.",
+     always, [](PassState& s) { groups_to_blocks(s.graph, s.options); }},
     {"tiles_to_loops", "always", "Turns GEMMs and convolutions that the device does not support into loops.",
      "Before inlining, so that these loops are fused like any other.", always,
      [](PassState& s) { lower_refused_tiles(s.graph, s.options); }},

@@ -68,7 +68,7 @@ void shrink_repeats(Graph& g) {
     if (auto* l = n->as<LoopOp>()) {
       l->body = reindexed(l->body, repeated);
     } else if (auto* m = n->as<MatMulOp>()) {
-      m->a = reindexed(m->a, repeated), m->b = reindexed(m->b, repeated);
+      for (Expr* e : {&m->a, &m->b, &m->owner, &m->end}) *e = reindexed(*e, repeated);
     } else if (auto* a = n->as<AttentionOp>()) {
       for (Expr* e : {&a->q, &a->k, &a->v, &a->k_scale, &a->v_scale, &a->bias, &a->begin, &a->end, &a->sink})
         *e = reindexed(*e, repeated);

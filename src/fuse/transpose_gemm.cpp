@@ -31,8 +31,8 @@ class Transposer {
     for (const auto& n : g_.nodes) {
       if (auto* l = n->as<LoopOp>()) l->body = reindexed(l->body, orders_);
       if (auto* m = n->as<MatMulOp>()) {
-        m->a = reindexed(m->a, orders_);
-        m->b = reindexed(m->b, orders_);
+        for (Expr* e : {&m->a, &m->b, &m->owner, &m->end})
+          if (*e) *e = reindexed(*e, orders_);
       }
       for (Value* v : n->outputs)
         if (const auto it = orders_.find(v); it != orders_.end()) v->shape = permuted(v->shape, it->second);

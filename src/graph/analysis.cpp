@@ -17,12 +17,18 @@ Uses uses_of(const Graph& g) {
 
 std::vector<Expr> expressions_of(const Node& n) {
   if (const auto* l = n.as<LoopOp>()) return {l->body};
-  if (const auto* m = n.as<MatMulOp>()) return {m->a, m->b};
   std::vector<Expr> out;
+  if (const auto* m = n.as<MatMulOp>())
+    for (const Expr& e : {m->a, m->b, m->owner, m->end})
+      if (e) out.push_back(e);
   if (const auto* a = n.as<AttentionOp>())
     for (const Expr& e : {a->scale, a->q, a->k, a->v, a->k_scale, a->v_scale, a->bias, a->begin, a->end, a->sink})
       if (e) out.push_back(e);
   return out;
+}
+
+Expr of_group(const MatMulOp& m, const Expr& group) {
+  return rewrite(m.b, [&](const Expr& x) { return same(x, m.owner) ? group : Expr(); });
 }
 
 void refresh_inputs(Node& n) {
@@ -75,16 +81,12 @@ void symbols_of_node(const Node& n, std::unordered_set<std::int64_t>& out) {
   for (const Value* v : n.outputs) symbols_in_shape(v, out);
   for (const Value* v : n.inputs) symbols_in_shape(v, out);
   if (const auto* l = n.as<LoopOp>()) collect_symbols(l->body, out);
-  if (const auto* m = n.as<MatMulOp>()) {
-    collect_symbols(m->a, out);
-    collect_symbols(m->b, out);
-  }
+  if (n.as<MatMulOp>() || n.as<AttentionOp>())
+    for (const Expr& e : expressions_of(n)) collect_symbols(e, out);
   if (const auto* c = n.as<ConvOp>()) {
     for (const Expr& e : c->pads_begin) collect_symbols(e, out);
     for (const Expr& e : c->pads_end) collect_symbols(e, out);
   }
-  if (const auto* a = n.as<AttentionOp>())
-    for (const Expr& e : expressions_of(n)) collect_symbols(e, out);
   if (const auto* r = n.as<RoutineOp>())
     for (const Expr& e : r->params) collect_symbols(e, out);
   if (const auto* c = n.as<CheckOp>()) collect_symbols(c->condition, out);

@@ -15,6 +15,8 @@ Uses uses_of(const Graph& g);
 /// The expressions in which a node loads tensors: a loop's body, the operands of a matmul or of attention. Empty for
 /// other kinds, which read their inputs whole.
 std::vector<Expr> expressions_of(const Node& n);
+/// The right operand of a matmul of groups with `group` in place of the owner.
+Expr of_group(const MatMulOp& m, const Expr& group);
 /// Sets the inputs of a loop, matmul or attention to what its expressions load. Call after changing an expression.
 void refresh_inputs(Node& n);
 /// The value that owns v's memory: v itself, or what v is a view of.

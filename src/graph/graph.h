@@ -73,6 +73,11 @@ struct MatMulOp {
   Exprs vars;
   Expr k;
   Expr a, b;
+  /// Set if rows are sorted by group, as those of experts: vars are the row, one of extent 1, and the column. `owner`,
+  /// over the row, is how many groups have an `end` (int64, over the variable `group`) of at most the row's number, but
+  /// never more than the last group's number. b depends on the row through `owner` only. So each group of rows is a
+  /// GEMM; without these fields the node means the same.
+  Expr owner = {}, group = {}, end = {};
 };
 
 /// Convolution of x [N, C, spatial...] with w [K, C/groups, kernel...] and an optional bias [K] (inputs x, w, bias). If

@@ -111,8 +111,10 @@ class Printer {
   std::string describe(const Node& n, const MatMulOp& m) const {
     text::ExprPrinter p(names_);
     const std::string vars = variables(n, m.vars, {m.k}, p);
-    const std::string a = p.print(m.a);
-    return fmt::format("matmul {}: {}, {}", vars, a, p.print(m.b));
+    const std::string a = p.print(m.a), b = p.print(m.b);
+    if (!m.end) return fmt::format("matmul {}: {}, {}", vars, a, b);
+    const std::string owner = p.print(m.owner), groups = p.declare({m.group}, 'i');
+    return fmt::format("matmul {}: {}, {} by {} over [{}] to {}", vars, a, b, owner, groups, p.print(m.end));
   }
   std::string describe(const Node& n, const ConvOp& c) const {
     std::vector<std::string> a;

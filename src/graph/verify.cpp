@@ -253,7 +253,18 @@ class GraphCheck {
     ExpressionCheck e(vars, runs && !is_const(m.k->args[0], 0));
     e.run(m.a, "left operand");
     e.run(m.b, "right operand");
+    check_groups(m, runs);
     check_inputs(n);
+  }
+
+  static void check_groups(const MatMulOp& m, bool runs) {
+    if (!m.owner && !m.group && !m.end) return;
+    if (!m.owner || !m.group || !m.end) fault("groups of rows without an owner, a variable or an end");
+    if (m.vars.size() != 3 || !is_const(m.vars[1]->args[0], 1)) fault("groups of rows that have more than one dim");
+    if (m.group->op != Op::kVar) fault("groups have no variable");
+    if (m.owner->dtype != DType::kInt64 || m.end->dtype != DType::kInt64) fault("an owner or an end is no int64");
+    ExpressionCheck({m.vars[0]}, runs).run(m.owner, "owner");
+    ExpressionCheck({m.group}, !is_const(m.group->args[0], 0)).run(m.end, "end");
   }
 
   void check_op(const Node& n, const ConvOp& c) const {

@@ -95,6 +95,17 @@ Node* GraphParser::matmul() {
   m.a = e.expression();
   expect(in_, ",");
   m.b = e.expression();
+  if (accept(in_, "by")) {
+    m.owner = e.expression();
+    expect(in_, "over");
+    expect(in_, "[");
+    const Exprs groups = e.variables();
+    if (groups.size() != 1) in_.fail_here("groups have one variable");
+    m.group = groups[0];
+    expect(in_, "]");
+    expect(in_, "to");
+    m.end = e.expression();
+  }
   return add(std::move(m), {}, {t});
 }
 

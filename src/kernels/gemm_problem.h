@@ -21,6 +21,8 @@
 // bytes:
 //   Out* place(z, row, col)              where the result goes
 //   auto result(z, row, col, sum[, r])   an Out; with P::kWide what pack_wide<Out, P::kSaturates>() makes it of
+// With P::kGroups, each row belongs to one z only, and the rows of one z follow one another:
+//   u32 end_of(z)                        where they end, at most m; the last z also has the rows after its end
 // Addresses of kVector and kAcross are aligned to 16 bytes; k (and with kAcross the number of rows) is a multiple of a
 // vector.
 #pragma once
@@ -66,6 +68,7 @@ struct Problem {
   /// B is in memory before any launch of the run.
   static constexpr bool kLoadedB = false;
   static constexpr u32 kInnerA = 0;
+  static constexpr bool kGroups = false;
   u32 batches, m, n, k;
 };
 
@@ -198,6 +201,50 @@ SDX_FN void choose_tile(u32 id, u32 batches, u32 tiles_m, u32 tiles_n, u32& z, u
 #endif
   tile_m = first + in_group % size;
   tile_n = in_group / size;
+}
+
+/// Finds the group of a tile, where groups (P::kGroups) have tiles of Height rows one after another. A later tile may
+/// be asked for after an earlier one.
+template <u32 Height>
+struct GroupRows {
+  static constexpr u32 kAhead = 8;            // ends that are on their way at a time
+  u32 z = 0, begin = 0, end = 0, before = 0;  // a group, its rows, and how many tiles earlier ones have
+  static SDX_FN u32 tiles_of(u32 rows) { return (rows + Height - 1) / Height; }
+  SDX_FN u32 tiles() const { return tiles_of(end - begin); }
+
+  /// Whether there is such a tile; afterwards z is its group.
+  template <class P>
+  SDX_FN bool find(const P& p, u32 tile) {
+    const u32 last = p.batches - 1;
+    for (;;) {
+      u32 ends[kAhead];
+#pragma clang loop unroll(full)
+      for (u32 e = 0; e < kAhead; ++e) ends[e] = p.end_of(z + e < last ? z + e : last);
+#pragma clang loop unroll(full)
+      for (u32 e = 0; e < kAhead; ++e) {
+        end = z == last ? p.m : ends[e] > begin ? ends[e] : begin;
+        if (tile < before + tiles()) return true;
+        if (z == last) return false;
+        before += tiles();
+        begin = end;
+        ++z;
+      }
+    }
+  }
+};
+
+/// The problem up to where a group's rows end, so that no others are stored; without groups, the problem.
+template <class P, class Rows>
+  requires(bool(P::kGroups))
+SDX_FN P in_group(const P& p, const Rows& rows) {
+  P q = p;
+  q.m = rows.end;
+  return q;
+}
+template <class P, class Rows>
+  requires(!bool(P::kGroups))
+SDX_FN const P& in_group(const P& p, const Rows&) {
+  return p;
 }
 
 }  // namespace gemm_detail

@@ -113,6 +113,7 @@ struct TmaWork {
   u32 lds, full, empty;  ///< addresses of the stages and their barriers
   u32 own_split, down, across, tiles, first, stride;
   u32 from, count, whole;  ///< in stages
+  using Rows = gemm_detail::GroupRows<Tile::kM>;
 
   template <class P>
   SDX_FN TmaWork(const P& p, u32 lds, u32 full, u32 empty) : lds(lds), full(full), empty(empty) {
@@ -128,11 +129,30 @@ struct TmaWork {
     count = steps * (own_split + 1) / kSplits - from;
     whole = Half ? count - 1 : count;
   }
+  /// With groups, how many tiles there are is known when the previous launch has ended. All lanes of a warp call it.
   template <class P>
-  SDX_FN void place_of(const P& p, u32 id, u32& z, u32& row, u32& col) const {
-    u32 tile_m, tile_n;
-    gemm_detail::choose_tile(id, p.batches, down, across, z, tile_m, tile_n);
-    row = tile_m * Tile::kM;
+  SDX_FN void count_tiles(const P& p) {
+    u32 own = 0;
+    for (u32 z = thread_id() % 32; z < p.batches; z += 32) {
+      const u32 begin = z > 0 ? p.end_of(z - 1) : 0, end = z + 1 < p.batches ? p.end_of(z) : p.m;
+      own += end > begin ? Rows::tiles_of(end - begin) : 0;
+    }
+    tiles = across * reduce_lanes(own, 32, [](u32 x, u32 y) { return x + y; });
+  }
+  /// `rows`: for groups, where the previous tile was.
+  template <class P>
+  SDX_FN void place_of(const P& p, Rows& rows, u32 id, u32& z, u32& row, u32& col) const {
+    u32 tile_m, tile_n, begin = 0;
+    if constexpr (P::kGroups) {
+      rows.find(p, id / across);
+      u32 one;
+      gemm_detail::choose_tile(id - rows.before * across, 1, rows.tiles(), across, one, tile_m, tile_n);
+      z = rows.z;
+      begin = rows.begin;
+    } else {
+      gemm_detail::choose_tile(id, p.batches, down, across, z, tile_m, tile_n);
+    }
+    row = begin + tile_m * Tile::kM;
     col = tile_n * Tile::kN;
   }
 };
@@ -167,7 +187,8 @@ SDX_FN u32 early_stages(u32 count) {
 template <class Tile, bool Half, class P>
 SDX_FN void copy_weights(const P& p, const TmaWork<Tile, Half>& work, u64 map_b) {
   u32 z, row, col;
-  work.place_of(p, work.first, z, row, col);
+  typename TmaWork<Tile, Half>::Rows rows;
+  work.place_of(p, rows, work.first, z, row, col);
   const u32 stages = early_stages<Tile, P>(work.count);
   for (u32 t = 0; t < stages; ++t) {
     const bool half = is_half<Tile, P>(t, work.count);
@@ -187,10 +208,11 @@ SDX_FN void copy_tiles(const P& p, const TmaWork<Tile, Half>& work, u64 map_a, u
   constexpr bool kAcrossA = P::kAccessA == Access::kAcross, kAcrossB = P::kAccessB == Access::kAcross;
   static_assert((kEach == kDepth<P> && kSize == 2) || !(kAcrossA || kAcrossB));
   Ring<kStages> at;
+  typename TmaWork<Tile, Half>::Rows rows;
   u32 early = early_stages<Tile, P>(work.count);
   for (u32 id = work.first; id < work.tiles; id += work.stride) {
     u32 z, row, col;
-    work.place_of(p, id, z, row, col);
+    work.place_of(p, rows, id, z, row, col);
     Copies a(p, row, z, work.from * kDepth<P>);
     for (u32 t = 0; t < work.count; ++t) {
       const u32 barrier = work.full + 8 * at.stage, to = work.lds + at.stage * kStageBytes,
@@ -339,6 +361,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
   }
   barrier();
   wait_for_launch_here();
+  if constexpr (P::kGroups) work.count_tiles(p);
   start_next_launch();  // one thread block runs per multiprocessor, so the next launch can take over as soon as it ends
 
   const u32 tiles = work.tiles, first = work.first, stride = work.stride, count = work.count, whole = work.whole;
@@ -361,6 +384,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
   const u32 own_row = (Tile::kPingpong || Tile::kSplitN ? 0 : group * Tile::kGroupM),
             own_col = Tile::kSplitN ? group * GN : 0;
   Ring<kStages> at;
+  typename TmaWork<Tile, Copies::kHalf>::Rows rows;
   typename Matrix<T>::Acc acc[MI][1][GN / 16][8];
   auto* staging = (shared_f32*)((shared_vec*)dynamic_lds + Tile::kStoreAt / 16);
 
@@ -372,7 +396,8 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
   }
   for (u32 id = first + (Tile::kPingpong ? group * stride : 0); id < tiles; id += stride * (Tile::kPingpong ? 2 : 1)) {
     u32 z, row, col;
-    work.place_of(p, id, z, row, col);
+    work.place_of(p, rows, id, z, row, col);
+    const auto& own = in_group(p, rows);
 #pragma clang loop unroll(full)
     for (int i = 0; i < MI; ++i)
 #pragma clang loop unroll(full)
@@ -385,7 +410,7 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
       constexpr u32 kLine = GN < 64 ? GN : 64, kLines = GN / kLine;
       for (u32 q = thread_id() % 128; q < Tile::kGroupM * kLines; q += 128) {
         const u32 r = row + own_row + q / kLines, c = col + own_col + q % kLines * kLine;
-        if (r < p.m && c < p.n) p.fetch_early(z, r, c);
+        if (r < own.m && c < own.n) own.fetch_early(z, r, c);
       }
     }
     if constexpr (Tile::kPingpong) await_turn(group);
@@ -435,9 +460,9 @@ SDX_FN void gemm_tma(const P& p, const TensorMap& parameter_a, const TensorMap& 
     const auto store = [&](auto& part, int i, u32 col) {
       const u32 from = row + own_row + i * 64 + wave % 4 * 16;
       if constexpr (P::kFullColumns)
-        store_octets(p, part[0], z, from, col);
+        store_octets(own, part[0], z, from, col);
       else
-        store_acc<P, 1, sizeof(part[0]) / sizeof(part[0][0]), 8, 1>(p, part, staging, z, from, col, wave, 0);
+        store_acc<P, 1, sizeof(part[0]) / sizeof(part[0][0]), 8, 1>(own, part, staging, z, from, col, wave, 0);
     };
     if constexpr (kSplits == 1) {
 #pragma clang loop unroll(full)

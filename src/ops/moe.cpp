@@ -310,15 +310,22 @@ void grouped_matmul(OpContext& c) {
     const Expr passed = select(is_before(i[0], e), constant(0, DType::kInt64), constant(1, DType::kInt64));
     return el::min(sardonyx::reduce(ReduceKind::kSum, {e}, passed), experts - 1);
   });
-  const Groups groups = group(g, owners, count);
-  Value* y = product(g, groups, p, x->dtype, [&](const Expr& z, const Expr& row, const Expr& k) {
-    return tensor::at(x, {idx::max(0, tensor::at(groups.sources, {z, row})), k});
+  const Exprs shape = {rows, 1, p.outputs()};
+  MatMulOp m;
+  m.vars = tensor::loop_vars(shape);
+  m.k = loop_var(p.inputs());
+  m.owner = tensor::at(owners, {m.vars[0]});
+  m.group = loop_var(count);
+  m.end = cast(tensor::at(ends, {m.group}), DType::kInt64);
+  m.a = tensor::at(x, {m.vars[0], m.k});
+  m.b = p.at(m.owner, m.vars[2], m.k);
+  std::vector<Value*> inputs = {x, p.weights, owners};
+  if (std::find(inputs.begin(), inputs.end(), ends) == inputs.end()) inputs.push_back(ends);
+  Value* y = g.add_node(std::move(m), inputs, {{x->dtype, shape}})->outputs[0];
+  Value* known = tensor::generate(g, shape, [&](const Exprs& i) {
+    return select(is_before(i[0], experts - 1), tensor::at(y, i), constant(0, x->dtype));
   });
-  Value* flat = tensor::reshape(g, y, {groups.blocks * groups.rows, p.outputs()});
-  c.out(0, tensor::generate(g, {rows, p.outputs()}, [&](const Exprs& i) {
-          const Expr value = tensor::at(flat, {tensor::at(groups.positions, {i[0]}), i[1]});
-          return select(is_before(i[0], experts - 1), value, constant(0, x->dtype));
-        }));
+  c.out(0, tensor::reshape(g, known, {rows, p.outputs()}));
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ void fields(A& a, typename A::template Ref<LaunchStep> s) {
 template <typename A>
 void fields(A& a, typename A::template Ref<GpuTiling> t) {
   a(t.rows, t.cols, t.alone_start, t.alone, t.busy_start, t.busy, t.few_rows, t.finish, t.splits, t.tma, t.cluster,
-    t.threads, t.resident, t.tree_acc);
+    t.threads, t.resident, t.tree_acc, t.groups);
 }
 
 template <typename A>

@@ -19,8 +19,9 @@ constexpr double kTreeStep = 1500, kTreeAcc = 0.13;
 }  // namespace
 
 double workgroups(const GpuTiling& t, std::int64_t batches, std::int64_t m, std::int64_t n) {
-  return static_cast<double>(batches) * std::ceil(static_cast<double>(m) / t.rows) *
-         std::ceil(static_cast<double>(n) / t.cols) * t.cluster * t.splits;
+  const double down = t.groups ? static_cast<double>(std::min(m, m / t.rows + batches))
+                               : static_cast<double>(batches) * std::ceil(static_cast<double>(m) / t.rows);
+  return down * std::ceil(static_cast<double>(n) / t.cols) * t.cluster * t.splits;
 }
 
 double launched_workgroups(const GpuTiling& t, std::int64_t batches, std::int64_t m, std::int64_t n, int units) {

@@ -25,6 +25,8 @@ struct GpuTiling {
   /// The operands are loaded by TMA (kernels/gemm_tma.h). At most one workgroup per unit is launched, each computing
   /// several tiles, unless clusters of workgroups divide the K of a tile.
   bool tma = false;
+  /// Each row belongs to one batch only, whose rows follow one another: the batches divide the rows.
+  bool groups = false;
   std::int32_t cluster = 1;    ///< workgroups of a cluster, which divide the K of a tile and add their sums
   std::int32_t threads = 256;  ///< of a workgroup
   /// kernels/stream.h: at most this many workgroups per unit are launched, each computing several tiles. 0: no limit.
@@ -49,7 +51,8 @@ constexpr std::int64_t kMostTreeAcc = 1 << 24, kMostTreeGroups = 4096;
 /// Whether a tiling supports these sizes.
 bool can_compute(const GpuTiling& tiling, std::int64_t batches, std::int64_t m, std::int64_t n);
 
-/// Workgroups' worth of work: tiles times splits times cluster size. launched_workgroups() gives the grid's size.
+/// Workgroups' worth of work: tiles times splits times cluster size. With `groups`, of which each may end within a
+/// tile, the maximum. launched_workgroups() gives the grid's size.
 double workgroups(const GpuTiling& tiling, std::int64_t batches, std::int64_t m, std::int64_t n);
 /// Size of the grid on a GPU with `units` compute units.
 double launched_workgroups(const GpuTiling& tiling, std::int64_t batches, std::int64_t m, std::int64_t n, int units);

@@ -170,6 +170,8 @@ class Validator {
             "a tiling with an impossible cluster");
     require(x.resident >= 0 && x.resident <= 32 && (x.resident == 0 || (!x.tma && x.splits == 1)),
             "a tiling with an impossible number of workgroups");
+    require(!x.groups || (x.splits == 1 && x.cluster == 1 && x.tree_acc == 0 && !x.few_rows),
+            "a tiling of groups that divides K, or is for few rows");
     require(x.threads >= 32 && x.threads <= 1024, "a tiling with an impossible number of threads");
   }
 

@@ -345,6 +345,34 @@ def test_grouped_matmul(device, dtype):
         assert not np.any(np.asarray(got)[len(owners) :])
 
 
+@pytest.mark.parametrize("device", ["host", *CHIPS, "sim:gfx950", "sim:gfx1201"])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_grouped_matmul_of_large_groups(device, transposed):
+    """Groups that begin and end within tiles, more of them than a tile's search reads at a time, of no whole vectors of
+    columns; weights as they are, or transposed by a node."""
+    experts, k, n = 11, 72, 100
+    model = grouped_model(TensorProto.FLOAT16, experts, k, n, TensorProto.INT32)
+    if transposed:
+        dims = model.graph.input[1].type.tensor_type.shape.dim
+        dims[1].dim_value, dims[2].dim_value = n, k
+        model.graph.node[0].input[1] = "w"
+        model.graph.node.insert(0, helper.make_node("Transpose", ["weights"], ["w"], perm=[0, 2, 1]))
+    program = sardonyx.compile(model, device=device)
+    rng = np.random.default_rng(8)
+    weights = rng.standard_normal((experts, n, k) if transposed else (experts, k, n)).astype(np.float16)
+    counts = np.array([0, 37, 0, 0, 150, 1, 0, 129, 0, 64, 5])
+    rows = rng.standard_normal((counts.sum() + 20, k)).astype(np.float16)
+    got = program(rows=rows, weights=weights, ends=np.cumsum(counts).astype(np.int32))["y"].astype(np.float64)
+    by_expert = weights.swapaxes(1, 2) if transposed else weights
+    begin = 0
+    for e, count in enumerate(counts):
+        want = rows[begin : begin + count].astype(np.float64) @ by_expert[e].astype(np.float64)
+        # Rounded once, to 11 bits, from sums of 72 products in float32.
+        np.testing.assert_allclose(got[begin : begin + count], want, rtol=1e-3, atol=1e-2)
+        begin += count
+    assert not np.any(got[begin:])
+
+
 def test_grouped_matmul_refuses():
     with pytest.raises(sardonyx.Error, match="1025 experts; there may be up to 1024"):
         sardonyx.compile(grouped_model(TensorProto.FLOAT, 1025, 4, 4), device="host")

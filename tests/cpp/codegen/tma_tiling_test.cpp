@@ -219,6 +219,17 @@ TEST(TmaTilings, NoMoreWorkgroupsThanUnits) {
   EXPECT_EQ(launched_workgroups(t, 1, 12800, 576, 132), 300);
 }
 
+// Groups may each end within a tile.
+TEST(TmaTilings, TilesOfGroups) {
+  GpuTiling t;
+  t.rows = 128;
+  t.cols = 256;
+  t.groups = true;
+  EXPECT_EQ(workgroups(t, 8, 4096, 512), (32 + 8) * 2);
+  EXPECT_EQ(workgroups(t, 8, 100, 512), 8 * 2);
+  EXPECT_EQ(workgroups(t, 64, 3, 512), 3 * 2);
+}
+
 // 28 clusters of 4 run at once on 132 units, 32 do not.
 TEST(TmaTilings, ClustersDoNotFillTheChip) {
   std::vector<GpuTiling> all;

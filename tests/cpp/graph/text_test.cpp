@@ -86,6 +86,16 @@ return %2
 )");
 }
 
+TEST(GraphText, MatMulOfGroups) {
+  expect_canonical(R"(%0 = input float32[n, 16]
+%1 = input float32[4, 16, 8]
+%2 = input int64[4]
+%3 = input int64[n]
+%4 = matmul float32[i0 < n, i1 < 1, i2 < 8; i3 < 16]: %0[i0, i3], %1[%3[i0], i3, i2] by %3[i0] over [i4 < 4] to %2[i4]
+return %4
+)");
+}
+
 TEST(GraphText, Convolution) {
   expect_canonical(R"(%0 = input float32[1, 4, 9, 9]
 %1 = constant float32[6, 2, 3, 3] {...}

@@ -108,6 +108,18 @@ T& first(Program& p) {
 
 TEST(Validate, AcceptsTheExample) { EXPECT_NO_THROW(validate(*example_program())); }
 
+// kernels/gemm_packed.h divides K among a cluster's workgroups, and its rows are not loaded by TMA.
+TEST(Validate, AcceptsClustersWithoutTma) {
+  auto p = example_program();
+  for (ProgramStep& s : p->main.steps)
+    if (auto* c = std::get_if<ChoiceStep>(&s.op); c && c->partial >= 0) {
+      GpuTiling& t = c->choice.candidates[0].tiling.at(0);
+      ASSERT_FALSE(t.tma);
+      t.cluster = 4;
+    }
+  EXPECT_NO_THROW(validate(*p));
+}
+
 TEST(Validate, RefusesWhatIsWrong) {
   expect_invalid("buffer does not exist", [](Program& p) { p.main.outputs[0].buffer = 99; });
   expect_invalid("buffer does not exist", [](Program& p) { p.main.steps[0].reads = {-1}; });
@@ -156,6 +168,14 @@ TEST(Validate, RefusesWhatIsWrong) {
   expect_invalid("size is missing", [&](Program& p) { tiles(p).launches[1][1].work_items = Expr(); });
   expect_invalid("impossible size", [&](Program& p) { tiling(p, 0).rows = 0; });
   expect_invalid("number of threads", [&](Program& p) { tiling(p, 0).threads = 4096; });
+  for (const int cluster : {0, 9})
+    expect_invalid("impossible cluster", [&](Program& p) { tiling(p, 0).cluster = cluster; });
+  expect_invalid("impossible cluster", [&](Program& p) { tiling(p, 1).cluster = 2; });  // whose K is divided already
+  expect_invalid("tiling of groups", [&](Program& p) { tiling(p, 1).groups = true; });
+  expect_invalid("tiling of groups", [&](Program& p) {
+    tiling(p, 0).groups = true;
+    tiling(p, 0).cluster = 2;
+  });
   expect_invalid("several tilings", [&](Program& p) { tiles(p).choice.candidates[0].tiling.resize(2); });
   expect_invalid("memory for its partial sums", [&](Program& p) { tiles(p).partial = -1; });
   expect_invalid("memory for its partial sums", [&](Program& p) {
