@@ -1,6 +1,6 @@
 // Attention: the kernels' entry points. See attention_kernel.h.
 #pragma once
-#include "attention_overlap.h"
+#include "attention_direct.h"
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include "attention_wgmma.h"
 #endif
@@ -12,7 +12,8 @@ template <class P, int kForm>
 SDX_FN void attention(const P& p, const AttentionSizes& n, u32 batches) {
   using Kernel = AttentionOf<P, kForm>;
   static SDX_SHARED vec16 shared[Kernel::kShared];
-  const u32 thread = thread_id(), wave = uniform(thread / kWave);
+  u32 thread = thread_id();
+  const u32 wave = uniform(thread / kWave);
   const u32 units = n.heads / n.heads_per_unit, rows = n.heads_per_unit * n.queries,
             tiles = (rows + Kernel::C::kRows - 1) / Kernel::C::kRows, count = batches * units * tiles * n.splits;
   for (u32 item = block_id(); item < count; item += late_block_count()) {
@@ -25,6 +26,8 @@ SDX_FN void attention(const P& p, const AttentionSizes& n, u32 batches) {
       tile = rest % tiles, rest /= tiles;
       unit = rest % units, batch = rest / units;
     }
+    if constexpr (Kernel::kToLds)
+      detail::hide(thread);  // keeps addresses of lanes out of registers outside of this loop
     const Kernel k{p,
                    n,
                    (detail::shared_ptr<vec16>)shared,

@@ -1,6 +1,6 @@
 // Attention's two GEMMs, on the matrix instructions of matrix.h. Part of the kernel of attention.h.
 #pragma once
-#include "attention_operands.h"
+#include "attention_place.h"
 
 namespace sdx {
 
@@ -9,7 +9,7 @@ struct AttentionGemms : AttentionOperands<P, kForm> {
   using Base = AttentionOperands<P, kForm>;
   using Base::kFamily, Base::kMma, Base::kVector, Base::kVec, Base::kTilesQ, Base::kTilesK, Base::kTilesV, Base::kSteps,
       Base::kCount, Base::kVectorsQ, Base::kQueryRows, Base::kKeyChunks, Base::kValueChunks, Base::kScoreChunks;
-  using Base::shared, Base::lane, Base::wave_q, Base::wave_k, Base::query_of, Base::slot_of, Base::key_at,
+  using Base::kToLds, Base::shared, Base::lane, Base::wave_q, Base::wave_k, Base::query_of, Base::slot_of, Base::key_at,
       Base::load_query;
   using typename Base::T, typename Base::C, typename Base::M, typename Base::Row, typename Base::KeyRows,
       typename Base::ValueRows, typename Base::ScoreRows;
@@ -27,6 +27,10 @@ struct AttentionGemms : AttentionOperands<P, kForm> {
   /// Operand i of the first GEMM: K step i / kTilesK, key tile i % kTilesK.
   SDX_FN void read_key(detail::shared_ptr<vec16> tile, int i, KeyRing& ring) const {
     if (i >= kSteps * kTilesK) return;
+    if constexpr (kToLds) {
+      ring.x[i % KeyRing::kSlots][0] = tile[AttentionPlace<Base::kD>::key_at(i % kTilesK, i / kTilesK)];
+      return;
+    }
 #pragma clang loop unroll(full)
     for (int v = 0; v < M::kVectorsA; ++v)
       ring.x[i % KeyRing::kSlots][v] = tile[KeyRows::at(wave_k * C::kKeysWave + key_at(i % kTilesK, M::row_a(lane, v)),
@@ -35,6 +39,10 @@ struct AttentionGemms : AttentionOperands<P, kForm> {
   /// Operand i of the second: K step i / kTilesV, tile i % kTilesV of the value's elements.
   SDX_FN void read_value(detail::shared_ptr<vec16> tile, int i, ValueRing& ring) const {
     if (i >= kStepsV * kTilesV) return;
+    if constexpr (kToLds) {
+      ring.x[i % ValueRing::kSlots][0] = AttentionPlace<Base::kD>::value(tile, i % kTilesV, i / kTilesV);
+      return;
+    }
 #pragma clang loop unroll(full)
     for (int v = 0; v < M::kVectorsA; ++v)
       ring.x[i % ValueRing::kSlots][v] =

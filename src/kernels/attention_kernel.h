@@ -389,6 +389,11 @@ struct AttentionKernel : AttentionGemms<P, kForm> {
   }
   SDX_FN void store(const f32 (&top)[kTilesQ][kSlots], const f32 (&total)[kTilesQ][kSlots],
                     const f32 (&acc)[kTilesQ][kTilesV][kCount], u32 split) const {
+#pragma clang loop unroll(full)
+    for (int q = 0; q < kTilesQ; ++q) store_tile(q, top[q], total[q], acc[q], split);
+  }
+  SDX_FN void store_tile(int q, const f32 (&top)[kSlots], const f32 (&total)[kSlots], const f32 (&acc)[kTilesV][kCount],
+                         u32 split) const {
     using Out = typename P::Out;
     // Consecutive elements of an output row that a lane holds.
     constexpr int kRun = P::kOutDirect == 0 || kVector || kFamily == MatrixFamily::kWmma11 ? 1
@@ -399,39 +404,37 @@ struct AttentionKernel : AttentionGemms<P, kForm> {
       Out x[kRun];
     };
 #pragma clang loop unroll(full)
-    for (int q = 0; q < kTilesQ; ++q)
-#pragma clang loop unroll(full)
-      for (int k = 0; k < kSlots; ++k) {
-        const Row row = row_at(tile_row(q) + query_of(lane, k));
-        if (!row.inside) continue;
-        if (n.splits > 1) {
-          f32* to = n.partial + (((b * n.heads + row.h) * n.queries + row.s) * n.splits + split) * (kDv + 2);
-          to[kDv] = top[q][k], to[kDv + 1] = total[q][k];
-#pragma clang loop unroll(full)
-          for (int d = 0; d < kTilesV; ++d)
-#pragma clang loop unroll(full)
-            for (int e = 0; e < kCount; ++e)
-              if (slot_of(e) == u32(k)) to[value_of(lane, d, e)] = acc[q][d][e];
-          continue;
-        }
-        const f32 scale = attention_scale(p, b, row.h, top[q][k], total[q][k]);
-        Out* to = p.out(b, row.h, row.s);
+    for (int k = 0; k < kSlots; ++k) {
+      const Row row = row_at(tile_row(q) + query_of(lane, k));
+      if (!row.inside) continue;
+      if (n.splits > 1) {
+        f32* to = n.partial + (((b * n.heads + row.h) * n.queries + row.s) * n.splits + split) * (kDv + 2);
+        to[kDv] = top[k], to[kDv + 1] = total[k];
 #pragma clang loop unroll(full)
         for (int d = 0; d < kTilesV; ++d)
 #pragma clang loop unroll(full)
-          for (int e = 0; e < kCount; e += kRun) {
-            if (slot_of(e) != u32(k)) continue;
-            const u32 at = value_of(lane, d, e);
-            if (P::kValueDim % 16 != 0 && at >= P::kValueDim) continue;
-            Run run;
-#pragma clang loop unroll(full)
-            for (int x = 0; x < kRun; ++x) run.x[x] = p.result(b, row.h, row.s, at + x, acc[q][d][e + x] * scale);
-            if constexpr (kRun == 1)
-              to[at * p.out_step()] = run.x[0];
-            else
-              *(Run*)__builtin_assume_aligned(to + at, sizeof(Run)) = run;
-          }
+          for (int e = 0; e < kCount; ++e)
+            if (slot_of(e) == u32(k)) to[value_of(lane, d, e)] = acc[d][e];
+        continue;
       }
+      const f32 scale = attention_scale(p, b, row.h, top[k], total[k]);
+      Out* to = p.out(b, row.h, row.s);
+#pragma clang loop unroll(full)
+      for (int d = 0; d < kTilesV; ++d)
+#pragma clang loop unroll(full)
+        for (int e = 0; e < kCount; e += kRun) {
+          if (slot_of(e) != u32(k)) continue;
+          const u32 at = value_of(lane, d, e);
+          if (P::kValueDim % 16 != 0 && at >= P::kValueDim) continue;
+          Run run;
+#pragma clang loop unroll(full)
+          for (int x = 0; x < kRun; ++x) run.x[x] = p.result(b, row.h, row.s, at + x, acc[d][e + x] * scale);
+          if constexpr (kRun == 1)
+            to[at * p.out_step()] = run.x[0];
+          else
+            *(Run*)__builtin_assume_aligned(to + at, sizeof(Run)) = run;
+        }
+    }
   }
 };
 

@@ -16,7 +16,8 @@ struct AttentionSizes {
 template <class P, int kForm>
 struct AttentionOperands {
   using T = typename P::T;
-  using C = AttentionTiles<T, P::kHeadDim, P::kValueDim, kForm, P::kPlain != 0>;
+  static constexpr bool kToLds = attention_to_lds<P, kForm>();
+  using C = AttentionTiles<T, P::kHeadDim, P::kValueDim, kForm, P::kPlain != 0, kToLds>;
   using M = Matrix<T>;
   static constexpr MatrixFamily kFamily = M::kFamily;
   static constexpr bool kMma = C::kMma, kVector = C::kVector;

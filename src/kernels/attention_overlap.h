@@ -22,7 +22,7 @@ struct AttentionOverlapped : AttentionKernel<P, kForm> {
 
   static constexpr int kMmas = kSteps * kTilesK;       // operands of the first GEMM
   static constexpr int kPairs = kTilesK * kCount / 2;  // of scores of a query tile
-  static_assert(kSlots == 1 && C::kWavesK == 1 && sizeof(T) == 2);
+  static_assert(kSlots == 1 && (C::kWavesK == 1 || Base::kToLds) && sizeof(T) == 2);
 
   /// Raises m by number i of kPairs pairs of a query tile's scores.
   static SDX_FN void raise(const f32 (&scores)[kTilesK][kCount], int i, f32& m) {
@@ -44,16 +44,21 @@ struct AttentionOverlapped : AttentionKernel<P, kForm> {
     if (!detail::any_lane(higher)) return;
 #pragma clang loop unroll(full)
     for (int q = 0; q < kTilesQ; ++q) {
-      const f32 raised = __builtin_fmaxf(
-          top[q], this->over_lanes(m[q], [](f32 x, f32 y) SDX_LAMBDA { return __builtin_fmaxf(x, y); }));
-      const f32 rescale = this->exp_from(top[q], raised == -inf32() ? 0.0f : raised);
-      top[q] = raised;
-      total[q] *= rescale;
+      const f32 rescale = raise_base(m[q], top[q], total[q]);
 #pragma clang loop unroll(full)
       for (int d = 0; d < kTilesV; ++d)
 #pragma clang loop unroll(full)
         for (int e = 0; e < kCount; ++e) acc[q][d][e] *= rescale;
     }
+  }
+  /// The same for one tile of queries; returns what accumulators have to be multiplied by.
+  SDX_FN f32 raise_base(f32 m, f32& top, f32& total) const {
+    const f32 raised =
+        __builtin_fmaxf(top, this->over_lanes(m, [](f32 x, f32 y) SDX_LAMBDA { return __builtin_fmaxf(x, y); }));
+    const f32 rescale = this->exp_from(top, raised == -inf32() ? 0.0f : raised);
+    top = raised;
+    total *= rescale;
+    return rescale;
   }
 
   /// Pair i of the scores of query tile q becomes probabilities, added to `added`.
@@ -271,9 +276,5 @@ consteval bool attention_overlaps() {
   return kForm != kFewQueries && Kernel::kFamily == MatrixFamily::kMfma && P::kPlain != 0 &&
          sizeof(typename P::T) == 2 && Kernel::kBuffers == 2 && Kernel::C::kKeep;
 }
-/// The kernel for P.
-template <class P, int kForm>
-using AttentionOf =
-    select_type<attention_overlaps<P, kForm>(), AttentionOverlapped<P, kForm>, AttentionKernel<P, kForm>>;
 
 }  // namespace sdx

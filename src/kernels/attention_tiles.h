@@ -189,9 +189,20 @@ SDX_FN f32 attention_scale(const P& p, i64 b, i64 h, f32 top, f32 total) {
 /// of which a wave on CDNA has 16 instead of 32.
 inline constexpr int kManyQueries = 0, kFewQueries = 1, kSmallTiles = 2;
 
+/// Whether keys and values go straight to LDS (attention_direct.h).
+template <class P, int kForm>
+consteval bool attention_to_lds() {
+#if defined(SDX_LOADS_TO_LDS)
+  return kForm != kFewQueries && sizeof(typename P::T) == 2 && P::kPlain != 0 && P::kKeyDirect == 1 &&
+         P::kValueDirect == 1 && int(P::kHeadDim) == int(P::kValueDim) && (P::kHeadDim == 64 || P::kHeadDim == 128);
+#else
+  return false;
+#endif
+}
+
 /// Tile sizes of one kernel. kForm: see above. kPlain: scores are products times a factor; other scores need more
-/// registers.
-template <class T, int kHeadDim, int kValueDim, int kForm, bool kPlain>
+/// registers. kToLds: see attention_to_lds().
+template <class T, int kHeadDim, int kValueDim, int kForm, bool kPlain, bool kToLds>
 struct AttentionTiles {
   using M = Matrix<T>;
   static constexpr MatrixFamily kFamily = M::kFamily;
@@ -210,15 +221,19 @@ struct AttentionTiles {
                                : (kTight && kLong > (kPlain ? 80 : 48)) || (kLong > 96 && !kMma) ? 32
                                                                                                  : 64;
   static constexpr int kLeast = kStepK > 16 ? kStepK : 16;
-  static constexpr int kKeys = kFit >= kMost ? kMost : kFit >= 32 && kMost > 32 ? 32 : kLeast;
-  static constexpr int kWavesK = !kDecode || kVector ? 1 : kKeys / kStepK > kWaves / 2 ? kWaves / 2 : kKeys / kStepK;
+  static constexpr int kKeys = kToLds ? 64 : kFit >= kMost ? kMost : kFit >= 32 && kMost > 32 ? 32 : kLeast;
+  static constexpr int kWavesK = kToLds && (kForm == kSmallTiles || kHeadDim == 128) ? 2
+                                 : !kDecode || kVector                               ? 1
+                                 : kKeys / kStepK > kWaves / 2                       ? kWaves / 2
+                                                                                     : kKeys / kStepK;
   static constexpr int kWavesQ = kWaves / kWavesK, kKeysWave = kKeys / kWavesK;
   /// Query tiles per wave.
   static constexpr int kTilesQ =
-      kFamily == MatrixFamily::kMfma && kForm == kManyQueries && kLong * sizeof(T) <= 256 ? 2 : 1;
+      (kFamily == MatrixFamily::kMfma && kForm == kManyQueries && kLong * sizeof(T) <= 256 ? 2 : 1) *
+      (kToLds && kWavesK == 2 ? 2 : 1);
   static constexpr int kRows = kWavesQ * kTilesQ * 16;
   /// Operands that are read from LDS ahead of the matrix instructions: as many as cover the latency of LDS.
-  static constexpr int kAhead = kFamily == MatrixFamily::kMfma ? 2 : kTight ? 1 : 2;
+  static constexpr int kAhead = kToLds ? 3 : kFamily == MatrixFamily::kMfma ? 2 : kTight ? 1 : 2;
   /// Whether a wave keeps its queries in registers.
   static constexpr bool kKeep =
       !kVector && !(kTight && kD > (kPlain ? 128 : 96)) && !(kFamily == MatrixFamily::kWmma12 && kD > 128);

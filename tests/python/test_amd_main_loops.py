@@ -96,6 +96,20 @@ def innermost(code):
     return best
 
 
+def loop_of(code, products):
+    """The shortest loop that has so many matrix instructions."""
+    loops = []
+    for at, (address, text, _) in enumerate(code):
+        branch = re.match(r"s_c?branch\S* (\d+)", text)
+        if branch and int(branch[1]) >= 0x8000:
+            target = address + 4 + 4 * (int(branch[1]) - 0x10000)
+            body = [c[1] for c in code[: at + 1] if c[0] >= target]
+            if sum(bool(MATRIX.search(c)) for c in body) == products:
+                loops.append(body)
+    assert loops
+    return min(loops, key=len)
+
+
 def attention(path, heads, length, size):
     """softmax(q k^T / 8) v in float16."""
     inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT16, [1, heads, length, size]) for n in "qkv"]
@@ -186,8 +200,8 @@ def test_large_gemm_on_cdna4_loads_to_lds(tmp_path):
     assert not others and not spills
 
 
-# 1024 queries: on gfx942 and gfx950 waves of 16 queries, because there are few tiles; 4096: waves of 32.
-@pytest.mark.parametrize(("chip", "length"), [(c, 1024) for c in CHIPS] + [("gfx942", 4096), ("gfx950", 4096)])
+# 1024 queries: on gfx942 waves of 16 queries, because there are few tiles; 4096: waves of 32.
+@pytest.mark.parametrize(("chip", "length"), [(c, 1024) for c in CHIPS if c != "gfx950"] + [("gfx942", 4096)])
 @pytest.mark.parametrize("size", [64, 128])
 def test_attention_multiplies_while_loads_are_in_flight(chip, length, size, tmp_path):
     model = tmp_path / "attention.onnx"
@@ -195,13 +209,33 @@ def test_attention_multiplies_while_loads_are_in_flight(chip, length, size, tmp_
     check_no_wait(main_loop(instructions(model, chip, tmp_path)))
 
 
-@pytest.mark.parametrize(("length", "products"), [(1024, 32), (4096, 64)])
-def test_attention_takes_small_tiles_where_there_are_few(length, products, tmp_path):
-    """Two steps of 64 keys: 8 matrix instructions for the scores and 8 for the values of each 16 queries of a wave."""
+# Two steps of 64 keys. 1024 queries: waves of 32, which have half of the keys; 4096: waves of 32, or of 64 and half of the keys.
+@pytest.mark.parametrize(
+    ("length", "size", "products"), [(1024, 64, 32), (4096, 64, 64), (1024, 128, 64), (4096, 128, 128)]
+)
+def test_attention_to_lds_multiplies_while_loads_are_in_flight(length, size, products, tmp_path):
+    """One wait for memory in each step, which leaves the loads of a later tile in flight."""
     model = tmp_path / "attention.onnx"
-    attention(model, 16, length, 64)
-    loop = innermost(instructions(model, "gfx950", tmp_path))
-    assert sum(bool(MATRIX.search(text)) for text in loop) == products
+    attention(model, 16, length, size)
+    loop = loop_of(instructions(model, "gfx950", tmp_path), products)
+    loads = sum(text.startswith("global_load_lds_dwordx4") for text in loop)
+    left = [int(re.search(r"vmcnt\((\d+)\)", text)[1]) for text in loop if WAIT.search(text)]
+    assert loads == size // 8 and len(left) == 2 and min(left) >= loads // 2
+    assert sum(text.startswith("s_barrier") for text in loop) == 2
+
+
+def test_attention_assigns_accumulators_of_64_queries(tmp_path):
+    """Two steps of 64 keys: 32 matrix instructions for the scores and 32 for the values. Only these, and the rescaling of
+    accumulators, use accumulation registers (kernels/attention_assigned.h)."""
+    model = tmp_path / "attention.onnx"
+    attention(model, 16, 4096, 128)
+    code = instructions(model, "gfx950", tmp_path)
+    assert not [text for _, text, _ in code if text.startswith("scratch_")]
+    uses = [text for _, text, _ in code if re.search(r"\ba(\d|\[)", text)]
+    products = [text for text in uses if MATRIX.search(text)]
+    assert all(text.startswith(("v_accvgpr_read", "v_accvgpr_write")) for text in uses if text not in products)
+    assert all(text.split()[1].rstrip(",") == text.split()[-1] for text in products), products
+    assert sum(text in products for text in loop_of(code, 128)) == 64
 
 
 @pytest.mark.parametrize("chip", ["gfx1100", "gfx1201"])
