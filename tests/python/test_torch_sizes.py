@@ -71,6 +71,19 @@ def test_a_result_that_is_a_number_of_the_caller(graphs):
     assert {c.reason for c in graphs} == {""}
 
 
+def test_sizes_that_are_attributes_of_onnx(graphs):
+    """RoiAlign's: each size has a program of its own, for all sizes of dims."""
+    ops = pytest.importorskip("torchvision.ops", reason="torchvision is not installed")
+    boxes = torch.tensor([[0.0, 1.0, 1.0, 9.0, 7.0], [0.0, 0.0, 2.0, 5.0, 5.0]])
+
+    def function(x, n):
+        return ops.roi_align(x, boxes, (n, 3), 0.5, 2) * 2
+
+    same(function, [(torch.randn(1, 4, k, 12), n) for k, n in ((12, 5), (14, 5), (12, 4), (16, 5), (18, 4))])
+    assert {c.reason for c in graphs} == {""}
+    assert max(len(c.programs) for c in graphs) == 2
+
+
 def test_dims_that_a_trace_makes_constant_are_checked():
     from sardonyx.torch.trace import Conditions
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 
 import pytest
 import sardonyx
@@ -51,6 +53,30 @@ def test_triangular_systems_without_a_solution():
     with torch.no_grad():
         y = torch.compile(functools.partial(torch.linalg.solve_triangular, upper=False), backend="sardonyx")(a, b)
     assert not bool(y.isfinite().all())
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+def test_the_older_form_of_triangular_systems(graphs, transpose):
+    b, a = torch.randn(3, 5, 2), triangle(5, 1)[0]
+    with torch.no_grad():
+        got = torch.compile(functools.partial(torch.triangular_solve, transpose=transpose), backend="sardonyx")(b, a)
+        for ours, theirs in zip(got, torch.triangular_solve(b, a, transpose=transpose), strict=True):
+            close(ours, theirs)
+    assert [c.reason for c in graphs] == [""]
+
+
+def test_operators_of_torchvision_that_is_imported_late():
+    """The table of operators was made before: in a process of its own."""
+    pytest.importorskip("torchvision", reason="torchvision is not installed")
+    code = """
+import torch, sardonyx.torch
+with torch.no_grad():
+    torch.compile(lambda x: x * 2, backend="sardonyx")(torch.ones(4))
+    from torchvision.ops import nms
+    print(sardonyx.torch.explain(lambda b, s: nms(b, s, 0.5), torch.rand(5, 4).cumsum(1), torch.rand(5)).fallbacks)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def elements(x):

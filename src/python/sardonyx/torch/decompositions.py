@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,15 +21,20 @@ aten = torch.ops.aten
 
 def registry() -> Any:
     """torch.onnx's table of operators, without what it translates incorrectly, and with what it lacks."""
-    made = torch_registry()
+    made = torch_registry(has_torchvision())
     for target, function in custom_translations().items():  # of packages that may have been imported since
         if not any(found.is_custom for found in made.get_decomps(target)):
             made.register_op(target, function)
     return made
 
 
+def has_torchvision() -> bool:
+    """Whether it has registered its operators, which torch.onnx's table then has too."""
+    return "torchvision" in sys.modules
+
+
 @functools.cache
-def torch_registry() -> Any:
+def torch_registry(torchvision: bool) -> Any:
     """Making it takes longer than a small model's translation."""
     made = _registration.ONNXRegistry.from_torchlib()
     for key, found in list(made.functions.items()):
@@ -110,6 +116,14 @@ def as_strided(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], stor
     return memory.reshape(-1)[offsets]
 
 
+def triangular_solve(b: torch.Tensor, a: torch.Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """The older form of it, which also gives the coefficients."""
+    lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    coefficients, b = a.expand(*lead, *a.shape[-2:]), b.expand(*lead, *b.shape[-2:])
+    given, upper = (coefficients.mT, not upper) if transpose else (coefficients, upper)
+    return solve_triangular(given, b, upper=upper, unitriangular=unitriangular), coefficients.clone()
+
+
 def reversed_subtraction(x: torch.Tensor, other: Any, alpha: Any = 1) -> torch.Tensor:
     """A number minus a tensor, which torch.onnx does not promote."""
     result: torch.Tensor = torch._refs.rsub(x.to(torch.result_type(x, other)), other, alpha=alpha)
@@ -118,13 +132,13 @@ def reversed_subtraction(x: torch.Tensor, other: Any, alpha: Any = 1) -> torch.T
 
 #: torch.onnx makes lists of tensors of these, which only its optimizer takes apart again.
 LISTS: dict[Any, Callable[..., Any]] = {aten.split.Tensor: split, aten.split_with_sizes.default: split_with_sizes, aten.unbind.int: unbind}  # fmt: skip
-REPLACED: dict[Any, Callable[..., Any]] = {aten.sort.stable: stable_sort, aten.linalg_solve_triangular.default: solve_triangular, aten.rsub.Scalar: reversed_subtraction, aten.as_strided.default: as_strided}  # fmt: skip
+REPLACED: dict[Any, Callable[..., Any]] = {aten.sort.stable: stable_sort, aten.linalg_solve_triangular.default: solve_triangular, aten.triangular_solve.default: triangular_solve, aten.rsub.Scalar: reversed_subtraction, aten.as_strided.default: as_strided}  # fmt: skip
 #: PyTorch decomposes these into the lists above.
 OF_LISTS = {"chunk", "split.sizes", "tensor_split", "unsafe_chunk", "hsplit", "vsplit", "dsplit"}
 
 
 @functools.cache
-def tables() -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Any]]]:
+def tables(torchvision: bool) -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Any]]]:
     """How composite operators are treated when they are called, and the decompositions of the others."""
     known = set(_decomp.get_onnx_implemented_overloads(registry()))
     table = _decomp.create_onnx_friendly_decomposition_table(known)
@@ -139,11 +153,11 @@ def is_of_lists(op: Any) -> bool:
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    return tables()[1]
+    return tables(has_torchvision())[1]
 
 
 @contextlib.contextmanager
 def without_decomposing() -> Iterator[None]:
     """Composite operators that torch.onnx knows are recorded as they are."""
-    with _ignore_backend_decomps(), exported_program._override_composite_implicit_decomp(tables()[0]):
+    with _ignore_backend_decomps(), exported_program._override_composite_implicit_decomp(tables(has_torchvision())[0]):
         yield

@@ -204,13 +204,27 @@ def without_collecting() -> Iterator[None]:
             gc.enable()
 
 
-@without_collecting()
 def build(
     gm: torch.fx.GraphModule, roles: Roles, inputs: Sequence[Any], wanted: Sequence[int],
     varying: Sequence[Varying], options: dict[str, Any],
 ) -> tuple[Program, Roles]:  # fmt: skip
     """Compiles the graph for real `inputs`. `wanted`: the results that are tensors; `varying`: of each tensor.
     Constants that the graph changes join the tensors, so that the roles may be others than those given."""
+    try:
+        return compiled(gm, roles, inputs, wanted, varying, options)
+    except UnsupportedError:
+        if not roles.counts:
+            raise
+    # ONNX has attributes for some sizes (RoiAlign's): sizes that are no dim of a tensor become constants.
+    constant = [[None] * len(v) if k in roles.counts else v for k, v in zip(roles.tensors, varying)]
+    return compiled(gm, roles, inputs, wanted, constant, options)
+
+
+@without_collecting()
+def compiled(
+    gm: torch.fx.GraphModule, roles: Roles, inputs: Sequence[Any], wanted: Sequence[int],
+    varying: Sequence[Varying], options: dict[str, Any],
+) -> tuple[Program, Roles]:  # fmt: skip
     order = roles.tensors + roles.constants
     last = [is_channels_last(inputs[k]) for k in roles.tensors]
     last_of = dict(zip(roles.tensors, last, strict=True))
@@ -232,6 +246,9 @@ def build(
         [in_memory(keys, of) for keys, of in zip(varying, last, strict=True)],
         {k: inputs[k] for k in roles.constants},
     )
+    for at, k in enumerate(roles.tensors):
+        if k in roles.counts and varying[at][0] is None:
+            traced.conditions.constants[at, 0] = abs(inputs[k])
     changed = [order[k] for k in traced.changed]
     moved = [k for k in changed if k in roles.constants]
     if moved:
