@@ -109,6 +109,8 @@ struct PanelGemm {
   const EpilogueStep* steps = nullptr;
   int step_count = 0;
   float* c = nullptr;
+  std::int64_t element = 0;  ///< of each row of a, where the product begins
+  bool accumulate = false;   ///< adds to c instead of `bias`
 };
 
 /// Bytes of PanelGemm::later that panel_gemm() can prefetch during a whole GEMM: a cache line per row of a panel

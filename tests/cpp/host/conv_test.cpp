@@ -289,6 +289,30 @@ TEST(Convolution, Panels) {
   }
 }
 
+// K in several parts: of a tap, of several taps, and of each of several.
+TEST(Convolution, DeepPanels) {
+  if (!simd().panel_gemm) GTEST_SKIP() << "a kernel of AVX2 and AVX-512";
+  for (std::int64_t in : {100, 321, 641}) {
+    for (const ConvDesc::Extents& kernel : {ConvDesc::Extents{1, 1, 1}, {2, 1, 1}, {1, 3, 1}, {3, 1, 1}}) {
+      for (std::int64_t dilation : {1, 2}) {
+        ConvDesc d = plain(2, in, 70, 9, 1);
+        d.kernel = kernel;
+        d.dilation = {dilation, dilation, 1};
+        d.pad_begin = {1, 1, 0};
+        set_out(d);
+        d.bias = true;
+        d.post = {{.kind = Kind::kLinear, .alpha = 256, .beta = 128},
+                  {.kind = Kind::kSwish, .alpha = 1},
+                  {.kind = Kind::kAddTensor, .dims = out_dims(d)}};
+        const Outcome outcome = compare(d);
+        EXPECT_TRUE(outcome.kernel.starts_with("panel")) << outcome.kernel;
+        EXPECT_LE(outcome.worst, 1e-40) << in << " channels, kernel " << kernel[0] << " x " << kernel[1]
+                                        << ", dilation " << dilation << outcome.refusal;
+      }
+    }
+  }
+}
+
 // As many results as pixels, and yet not the same ones.
 TEST(Convolution, PanelsWithPaddingAndStride) {
   if (!simd().panel_gemm) GTEST_SKIP() << "a kernel of AVX2 and AVX-512";
