@@ -26,16 +26,31 @@ bool has_var(const Expr& e, const Expr& var) {
   return found;
 }
 
-// Whether eight columns, from a multiple of eight on, are contiguous in memory at a multiple of eight elements.
-bool stores_octets(const Contraction& c) {
+// Whether eight columns, from a multiple of eight on, are contiguous in memory at a multiple of eight elements; offset:
+// of an element.
+bool has_octets(const Contraction& c, const Expr& offset) {
   std::int64_t columns = 0;
   if (c.pair || !is_const_int(c.n(), columns) || columns % 8 != 0) return false;
   const Expr octet = loop_var(columns / 8), in_octet = loop_var(8);
-  const Expr at = substitute(storage_offset(*c.out, c.out_index), {{c.col, octet * 8 + in_octet}});
+  const Expr at = substitute(offset, {{c.col, octet * 8 + in_octet}});
   Expr step, rest;
   return idx::split_affine(at, in_octet, step, rest) && is_const(step, 1) && !mentions(rest, in_octet) &&
          divisor_of(rest) % 8 == 0;
 }
+bool stores_octets(const Contraction& c) { return has_octets(c, storage_offset(*c.out, c.out_index)); }
+
+// Which of the loads is the only one that depends on the row, if it is of bytes in octets and results are of bytes too.
+std::optional<std::size_t> row_bytes(const Contraction& c, const Exprs& loads) {
+  std::optional<std::size_t> found;
+  for (std::size_t k = 0; k < loads.size(); ++k) {
+    if (!has_var(loads[k]->args[0], c.row)) continue;
+    const DType type = loads[k]->dtype;
+    if (found || (type != DType::kUInt8 && type != DType::kInt8) || !has_octets(c, loads[k]->args[0])) return {};
+    found = k;
+  }
+  return size_of(c.out->dtype) == 1 ? found : std::nullopt;
+}
+
 // Emits the epilogue. What it reads is read by a separate function before the sum is complete, as far as it fits in
 // registers; returns the declaration of the struct that holds it. `fetches`: for kernels/gemm_tma.h, which prefetches
 // operands that are read by rows to L2, and stores eight results at a time.
@@ -116,6 +131,17 @@ std::string emit_epilogue(Emitter& e, const Contraction& c, const Value& accumul
     e.close();
     e.line(fmt::format("enum : bool {{ kOctets = true, kWide = {}, kSaturates = {} }};", !wide.text.empty(),
                        wide.saturates));
+    if (const auto row = row_bytes(c, loads)) {
+      e.line("enum : bool { kRowBytes = true };");
+      begin("SDX_FN const u8* row_bytes(u32 z, u32 row, u32 col) const");
+      e.line(fmt::format("return (const u8*)({} + {});", e.buffer(loads[*row]->value), e.value(loads[*row]->args[0])));
+      e.close();
+      begin("SDX_FN void read_columns(u32 z, u32 row, u32 col, u8 byte, Read& r) const");
+      for (std::size_t k = 0; k < loads.size(); ++k)
+        e.line(fmt::format("r.r{} = {};", k,
+                           k == *row ? fmt::format("{}(byte)", e.type_of(loads[k])) : e.value(loads[k])));
+      e.close();
+    }
   }
   return loads.empty() ? "" : fmt::format("  struct Read {{{} }};\n", members);
 }

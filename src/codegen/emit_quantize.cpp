@@ -86,8 +86,15 @@ Emitter::Wide Emitter::wide(const Expr& e) {
     case DType::kBFloat16:
       if (e->op != Op::kCast || e->args[0]->dtype != DType::kFloat32) return {};
       return {value(e->args[0]), (e->i & kCastSaturatesHalf) != 0};
-    case DType::kInt8:
     case DType::kUInt8:
+      // int8 with its sign bit flipped: of the sum, as of the result, only the low 8 bits count.
+      if (e->op == Op::kBitXor && is_const(e->args[1], 128) && e->args[0]->op == Op::kBitCast &&
+          e->args[0]->args[0]->dtype == DType::kInt8) {
+        const std::string code = quantizes ? quantization(e->args[0]->args[0], true) : "";
+        return {code.empty() ? "" : fmt::format("({} + 128)", code)};
+      }
+      return {quantizes ? quantization(e, true) : ""};
+    case DType::kInt8:
     case DType::kFloat8E4M3FN:
     case DType::kFloat8E5M2:
       return {quantizes ? quantization(e, true) : ""};

@@ -23,6 +23,9 @@
 //   auto result(z, row, col, sum[, r])   an Out; with P::kWide what pack_wide<Out, P::kSaturates>() makes it of
 // With P::kGroups, each row belongs to one z only, and the rows of one z follow one another:
 //   u32 end_of(z)                        where they end, at most m; the last z also has the rows after its end
+// With P::kRowBytes, the only thing that the epilogue reads by rows is bytes, contiguous and aligned as octets:
+//   const u8* row_bytes(z, row, col)     where they are
+//   void read_columns(z, row, col, byte, Read& r)   the same as read(), with such a byte
 // Addresses of kVector and kAcross are aligned to 16 bytes; k (and with kAcross the number of rows) is a multiple of a
 // vector.
 #pragma once
@@ -59,7 +62,7 @@ struct Problem {
   /// Bytes of a result. kReadsRows: what the epilogue reads depends on the row, not only on the column.
   static constexpr int kResultBytes = 2;
   static constexpr bool kReadsRows = false;
-  static constexpr bool kOctets = false, kWide = false, kSaturates = false;
+  static constexpr bool kOctets = false, kWide = false, kSaturates = false, kRowBytes = false;
   /// For kElements: the operand is in memory, with elements along K one after the other.
   static constexpr bool kRowsA = false, kRowsB = false;
   /// For TMA (gemm_tma.h). kShared: all batches have the same operand. kInnerA, for kAcross: the rows are so many

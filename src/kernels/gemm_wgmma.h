@@ -3,7 +3,7 @@
 // have the 128-byte swizzle, which is what gemm_detail::place<8> computes. Source: PTX ISA, "Asynchronous Warpgroup
 // Level Matrix Instructions".
 #pragma once
-#include "gemm.h"
+#include "gemm_store_octets.h"
 #include "wgmma_bytes.h"
 
 #if defined(__NVPTX__)
@@ -278,105 +278,6 @@ SDX_FN void wgmma(u64 a, u64 b, Acc* d) {
     wgmma_192<AcrossA, AcrossB>((T*)nullptr, a, b, d);
   } else {
     wgmma_256<AcrossA, AcrossB>((T*)nullptr, a, b, d);
-  }
-}
-
-/// Stores the results of eight neighbouring columns, if they lie within the output. They are computed in any case: a
-/// branch around the computation would keep the compiler from overlapping that of several octets.
-template <class P, class Acc, class Read>
-SDX_FN void store_octet(const P& p, u32 z, u32 row, u32 col, const Acc (&x)[8], const Read (&reads)[8]) {
-  using Out = typename P::Out;
-  const bool inside = row < p.m && col < p.n;
-  const u32 r = row < p.m ? row : p.m - 1, c = multiple<kRun>(col < p.n ? col : 0);
-  const auto result = [&](int e) {
-    if constexpr (__is_same(Read, NothingRead))
-      return p.result(z, r, c + e, x[e]);
-    else
-      return p.result(z, r, c + e, x[e], reads[e]);
-  };
-  struct alignas(sizeof(Out) * 8 < 16 ? sizeof(Out) * 8 : 16) Octet {
-    u32 words[sizeof(Out) * 2];
-  } octet;
-  if constexpr (P::kWide) {
-#pragma clang loop unroll(full)
-    for (u32 k = 0; k < 2; ++k) {
-      using Wide = decltype(result(0));
-      const Wide four[4] = {result(4 * k), result(4 * k + 1), result(4 * k + 2), result(4 * k + 3)};
-      pack_wide<Out, P::kSaturates>(four, octet.words + k * sizeof(Out));
-    }
-  } else {
-    struct {
-      Out x[8];
-    } y;
-#pragma clang loop unroll(full)
-    for (int e = 0; e < 8; ++e) y.x[e] = result(e);
-    octet = __builtin_bit_cast(Octet, y);
-  }
-#pragma clang loop unroll(full)
-  for (u32 k = 0; k < sizeof(Out) * 2; ++k) asm volatile("" : "+r"(octet.words[k]));
-  if (inside) *(Octet*)p.place(z, row, col) = octet;
-}
-
-/// Passes a wave's sums of 16 rows to P::element, if n is a multiple of 8. A lane has two columns of every eight;
-/// groups of four lanes exchange them until each lane has eight neighbouring columns, which it stores at once. Going
-/// through shared memory (store_acc()) takes several times as many accesses.
-template <class P, int TN, class Acc>
-SDX_FN void store_octets(const P& p, const Acc (&acc)[TN][8], u32 z, u32 row, u32 col) {
-  static_assert(P::kFullColumns && TN % 2 == 0);
-  constexpr int kPart = TN % 4 == 0 ? 4 : 2, kRounds = kPart;  // 16 columns; of two rows, eight columns each
-  using Read = typename ReadOf<P>::Type;
-  constexpr bool kReads = !__is_same(Read, NothingRead);
-  const u32 lane = thread_id() % 32, quarter = lane % 4;
-  const bool odd = quarter & 1, high = quarter & 2;
-#pragma clang loop unroll(full)
-  for (int h = 0; h < TN; h += kPart) {
-    const auto row_of = [&](int round) { return row + lane / 4 + round % 2 * 8; };
-    const auto col_of = [&](int round) { return col + (h + round / 2 * 2) * 16 + quarter * 8; };
-    Read reads[kReads ? kRounds : 1][kRun];
-    if constexpr (kReads) {
-      // Results outside of the output are clamped for reading and not stored.
-#pragma clang loop unroll(full)
-      for (int round = 0; round < kRounds; ++round) {
-        const u32 r = row_of(round), c = col_of(round);
-        const u32 in_row = r < p.m ? r : p.m - 1, in_col = multiple<kRun>(c < p.n ? c : 0);
-#pragma clang loop unroll(full)
-        for (int e = 0; e < kRun; ++e) p.read(z, in_row, in_col + e, reads[round][e]);
-      }
-    }
-#pragma clang loop unroll(full)
-    for (int round = 0; round < kRounds; ++round) {
-      const int j = h + round / 2 * 2, half = round % 2;
-      // Columns from 8 g on: pairs of lanes combine to four columns of every second eight, then pairs of pairs to a
-      // whole eight.
-      const auto own = [&](int g, int c) { return acc[j + g / 2][g % 2 * 4 + half * 2 + c]; };
-      Acc fours[2][4], x[kRun];
-#pragma clang loop unroll(full)
-      for (int g = 0; g < 2; ++g)
-#pragma clang loop unroll(full)
-        for (int c = 0; c < 2; ++c) {
-          const Acc theirs = from_lane_xor(odd ? own(2 * g, c) : own(2 * g + 1, c), 1);
-          fours[g][c] = odd ? theirs : own(2 * g, c);
-          fours[g][2 + c] = odd ? own(2 * g + 1, c) : theirs;
-        }
-#pragma clang loop unroll(full)
-      for (int c = 0; c < 4; ++c) {
-        const Acc theirs = from_lane_xor(high ? fours[0][c] : fours[1][c], 2);
-        x[c] = high ? theirs : fours[0][c];
-        x[4 + c] = high ? fours[1][c] : theirs;
-      }
-      const u32 out_row = row_of(round), out_col = multiple<kRun>(col_of(round));
-      if constexpr (P::kOctets) {
-        store_octet(p, z, out_row, out_col, x, reads[kReads ? round : 0]);
-        continue;
-      }
-      if (out_row >= p.m || out_col >= p.n) continue;
-      if constexpr (kReads) {
-#pragma clang loop unroll(full)
-        for (int e = 0; e < kRun; ++e) p.element(z, out_row, out_col + e, x[e], reads[round][e]);
-      } else {
-        store_columns<kRun>(p, z, out_row, out_col, x);
-      }
-    }
   }
 }
 

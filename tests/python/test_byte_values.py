@@ -2,9 +2,11 @@
 
 import ml_dtypes
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import sardonyx
+from cli_support import sardonyx as cli
 from onnx import TensorProto, helper, numpy_helper
 
 CHIPS = ["gfx942", "gfx950", "gfx1100", "gfx1201"]
@@ -101,6 +103,21 @@ def test_residual_networks_keep_bytes(chip, rounds_both):
     # Results of the first convolution, written and read; of pooling; of the blocks, and what they read.
     most = 2 * first + 3 * pooled + 2 * (2 * pooled + wide) + 5 * wide + copies * 3 * wide
     assert sum(s.bytes for s in steps[2:]) + first < most * 1.1
+
+
+@pytest.mark.parametrize("rounds_both", [False, True])
+def test_hopper_exchanges_rounded_bytes(tmp_path, rounds_both):
+    """Lanes exchange results, and bytes of the residual, packed: two words of eight columns, with two shuffles each way
+    (before, eight of each result alone)."""
+    onnx.save(residual_network(rounds_both), tmp_path / "m.onnx")
+    options = ["--arch", "sm_90a", "--precision", "fp16", "--cache-dir", tmp_path, "--compile-ahead"]
+    cli("compile", tmp_path / "m.onnx", *options, "-o", tmp_path / "m.sdx")
+    text = (tmp_path / "m.sdx").read_bytes().decode("latin1")
+    sources = [s for s in text.split("struct P : Problem<")[1:] if "gemm_tma<" in s.partition("\n}\n")[0]]
+    bytes_out = [s.partition("\n}\n")[0] for s in sources if "using Out = u8" in s.partition("\n}\n")[0]]
+    assert bytes_out and all("kWide = true" in s for s in bytes_out)
+    by_rows = [s for s in bytes_out if "kReadsRows = true" in s]
+    assert by_rows and all("kRowBytes = true" in s for s in by_rows)
 
 
 def attention_network(dtype, smooth):

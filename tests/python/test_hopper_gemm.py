@@ -137,8 +137,10 @@ def test_results_are_rounded_in_pairs(tmp_path, kind):
     found = re.findall(rf"cvt\.{pairs}\.f32 [^;]*", kernel)
     assert len(found) == (0 if kind == "int8" else 4 * octets) and not any("0f00000000" in text for text in found)
     assert not re.search(r"cvt\.rn\.b?f16\.f32|div\.(rn|full)", kernel)
-    if kind == "int8":  # three permutations join four results
-        assert kernel.count("prmt.b32") == 6 * octets
+    # Lanes exchange what is rounded and packed: of eight results, one word each way of 8 bits (then another), two of 16.
+    assert kernel.count("shfl.sync.bfly") == (2 if kind in EIGHT_BITS else 4) * octets
+    if kind == "int8":  # three permutations join four results, and three exchange eight
+        assert kernel.count("prmt.b32") == 9 * octets
 
 
 @pytest.mark.parametrize(
