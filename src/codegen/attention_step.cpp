@@ -109,20 +109,24 @@ class StepGenerator : AttentionSource {
         waits ? "start_next_launch();\nwait_for_launch();\n" + after + "partial = after_wait(partial);\n" : "";
     step.work = operations();
     const auto add = [&](const std::string& prologue, const std::string& call, const Expr& blocks, const Expr& when,
-                         int cluster = 0, std::uint32_t lds = 0) {
-      step.kernels.push_back({attention_spec(head_text + sizes + prologue + problem + call + ";\n}\n", arch_,
-                                             {.cluster = static_cast<std::uint32_t>(cluster)}, lds),
-                              blocks, when});
+                         LaunchBounds bounds = {}, std::uint32_t lds = 0) {
+      step.kernels.push_back(
+          {attention_spec(head_text + sizes + prologue + problem + call + ";\n}\n", arch_, bounds, lds), blocks, when});
     };
     if (matrices) {
       for (const int cluster : {kCluster, kSmallCluster}) {
         const std::uint32_t lds = step_mma_bytes(extent(d_), group, cluster, true, paged_);
         const bool large = cluster == kCluster;
+        LaunchBounds bounds{.cluster = static_cast<std::uint32_t>(cluster)};
+        // Many sequences are bound by memory. Heads of up to 64 elements need few enough registers (76 instead of 96)
+        // for three workgroups on a multiprocessor, as without a new row; longer ones would spill.
+        if (!large && paged_ && extent(d_) <= 64) bounds.threads = kGpuThreads, bounds.min_blocks = 3;
         add("", fmt::format("attention_step_mma<P, {}, {}>(p, {})", cluster, lds, numbers),
-            large ? blocks : units * cluster, logical_and(step.applies, large ? few : logical_not(few)), cluster, lds);
+            large ? blocks : units * cluster, logical_and(step.applies, large ? few : logical_not(few)), bounds, lds);
       }
     } else {
-      add(begin, "attention_step(p, " + numbers + ")", blocks, step.applies, clusters ? kCluster : 0);
+      add(begin, "attention_step(p, " + numbers + ")", blocks, step.applies,
+          {.cluster = clusters ? static_cast<std::uint32_t>(kCluster) : 0});
     }
     add(begin,
         fmt::format("attention_merge(p, {{1, u32(keys), u32(heads), {}, u32(splits), partial}}, batch * heads)", group),

@@ -3,10 +3,13 @@ small case on the host and on simulated GPUs; those of many pages on a real NVID
 keys among clusters of workgroups. The reference is NumPy, in float64.
 """
 
+import re
+
 import numpy as np
 import onnx
 import pytest
 import sardonyx
+from cli_support import sardonyx as cli
 from onnx import helper
 
 NVIDIA = [d.name for d in sardonyx.devices() if d.target.startswith("sm_")][:1]
@@ -142,3 +145,14 @@ def test_kernels_of_hopper(rows, clusters):
     tiles = {8: 8 * 2 * 16 * 64 * 2, 4: 2 * 8 * 2 * 16 * 64 * 2}
     for size in tiles.values():
         assert any(size <= n < size + 4096 for n in shared) == clusters, shared
+
+
+@pytest.mark.parametrize(("size", "bounded"), [(64, True), (128, False)])
+def test_registers_allow_three_workgroups(tmp_path, size, bounded):
+    """With many sequences, memory is the limit of the kernel that rotates, appends and attends: three of its workgroups fit on a
+    multiprocessor. With longer heads it would have to spill registers for that."""
+    onnx.save(make_model(32, 8, size, 64, -1, True), tmp_path / "m.onnx")
+    cli("compile", tmp_path / "m.onnx", "--arch", "sm_90a", "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path)
+    text = (tmp_path / "m.sdx").read_bytes().decode("latin1")
+    kernels = re.split(r"(?=\.visible \.entry)", text)[1:]
+    assert any("attention" in k[:80] and ".minnctapersm 3" in k for k in kernels) == bounded
