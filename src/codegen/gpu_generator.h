@@ -79,6 +79,17 @@ class GpuGenerator {
   /// Leaves a C++ variable `done`: false where sizes or addresses at run time do not allow packs.
   void blocks(const FlatLoop& f, const Blocks& b);
 
+  // ---- gpu_joined_rows.cpp: packs that continue from one row to the next
+  struct JoinedRows {
+    int length = 1;
+    Exprs flat;     ///< loads of which each element has its own
+    Exprs of_rows;  ///< loads that are the same for a row
+  };
+  /// Empty where the loop has other loads.
+  std::optional<JoinedRows> joined_rows_of(const FlatLoop& f) const;
+  /// Leaves a C++ variable `done`: the number of elements that packs cover.
+  void joined_rows(const FlatLoop& f, const JoinedRows& j);
+
   // ---- gpu_windows.cpp: one thread per pack of outputs, or per several packs whose windows overlap
   struct WindowTile {
     int length = 1;           ///< of a pack

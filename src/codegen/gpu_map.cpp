@@ -75,6 +75,14 @@ void GpuGenerator::map(const FlatLoop& f) {
       lines(f);
       return;
     }
+    const std::optional<JoinedRows> j = p.length <= 2 ? joined_rows_of(f) : std::nullopt;
+    if (j && j->length > p.length) {
+      joined_rows(f, *j);
+      from = "done";
+      threads_ = idx::ceildiv(items, j->length);
+      work_ = work_ * j->length;
+      p.length = 1;
+    }
     std::optional<Blocks> b;
     if (in_blocks_ && p.length > 1 && bodies.size() == 1 && !n->has_var) b = blocks_of(f, p);
     if (b) {
