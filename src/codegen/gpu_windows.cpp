@@ -298,11 +298,21 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
     emit_.open("");
     for (const auto& [l, element] : x.elements) emit_.bind_value(l, element);
     for (const auto& [e, element] : known[x.u]) emit_.bind_value(e, element);
-    std::string y = emit_.value(x.term.value);
+    const std::string a = sums[x.u] + "[l]";
+    const Expr& value = x.term.value;
+    const bool fused = loads_first_ && kind == ReduceKind::kSum && r->dtype == DType::kFloat32 &&
+                       value->op == Op::kMul && value->dtype == DType::kFloat32 && (!x.term.inside || x.term.filled);
+    if (fused && exists.empty()) {
+      const std::string left = emit_.value(value->args[0]), right = emit_.value(value->args[1]);
+      emit_.line(fmt::format("{0} = __builtin_fmaf({1}, {2}, {0});", a, left, right));
+      emit_.close();
+      continue;
+    }
+    std::string y = emit_.value(value);
     if (x.term.inside && !x.term.filled)
       y = fmt::format("({} ? {} : {})", x.term.condition, y, emit_.value(x.term.outside));
     if (r->dtype == DType::kInt64) y = fmt::format("i64({})", y);
-    const std::string a = sums[x.u] + "[l]", sum = Emitter::combine(kind, r->dtype, a, y);
+    const std::string sum = Emitter::combine(kind, r->dtype, a, y);
     emit_.line(exists.empty() ? fmt::format("{} = {};", a, sum)
                               : fmt::format("{0} = {1} ? {2}({3}) : {0};", a, exists, type_name(r->dtype), sum));
     emit_.close();

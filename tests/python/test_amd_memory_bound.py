@@ -57,6 +57,24 @@ def test_taps_of_a_window_are_in_flight(chip, tmp_path):
     assert most_in_flight([text for _, text, _ in instructions(tmp_path / "window.onnx", chip, tmp_path)]) >= 18
 
 
+@pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx950"])
+def test_products_of_a_window_are_added_at_once(chip, tmp_path):
+    """With a bias and an activation the compiler paired only some of the products, and added them by other instructions."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+        helper.make_node("Conv", ["t", "w", "b"], ["u"], group=256, pads=[1] * 4),
+        helper.make_node("Relu", ["u"], ["v"]),
+        helper.make_node("Transpose", ["v"], ["o"], perm=[0, 2, 3, 1]),
+    ]
+    weights = [numpy_helper.from_array(rand(HALF, 256, 1, 3, 3), "w"), numpy_helper.from_array(rand(HALF, 256), "b")]
+    onnx.save(model(nodes, [("x", HALF, [64, 56, 56, 256])], ("o", HALF), weights), tmp_path / "window.onnx")
+    code = [text for _, text, _ in instructions(tmp_path / "window.onnx", chip, tmp_path)]
+    products = {"v_fma_mix_f32": 1, "v_pk_fma_f32": 2, "v_fma_f32": 1, "v_fmac_f32": 1}
+    # 9 taps of 8 channels of 4 outputs.
+    assert sum(k * sum(text.startswith(name) for text in code) for name, k in products.items()) >= 288
+    assert not [text for text in code if text.startswith("v_pk_mul_f32")]
+
+
 def run(m, chip, feed, tolerance):
     """Compares with the host, and returns the wave-instructions by kind and the bytes read from global memory."""
     device, host = sardonyx.compile(m, device=f"sim:{chip}"), sardonyx.compile(m)
