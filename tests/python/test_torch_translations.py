@@ -95,15 +95,19 @@ def squeezed(x):
     return x[None].squeeze(1) + x.squeeze((0, 1))
 
 
+volume = nn.Conv3d(4, 6, 3, stride=(1, 2, 2), padding=1, groups=2, bias=False).eval()
+
+
 @pytest.mark.parametrize(
     ("function", "make"),
     [
+        (volume.forward, lambda n: torch.randn(2, 4, n, 6, 6)),
         (squeezed, lambda n: torch.randn(3, 2, n)),
         (elements, lambda n: torch.randn(n, 3)),
         (from_one, lambda n: torch.arange(n)),
         (equal_groups, lambda n: torch.randn(2, 4, n, 16)),
     ],
-    ids=["longer dims", "numel", "number minus integers", "as many heads of keys"],
+    ids=["conv3d without a bias", "longer dims", "numel", "number minus integers", "as many heads of keys"],
 )
 def test_what_the_exporter_lacks(graphs, function, make):
     compiled = torch.compile(function, backend="sardonyx")

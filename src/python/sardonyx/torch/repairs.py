@@ -194,6 +194,16 @@ def without_longer_dims(graph: torch.fx.Graph, node: torch.fx.Node, given: dict[
         node.target, node.args = aten.clone.default, node.args[:1]
 
 
+def without_bias(graph: torch.fx.Graph, node: torch.fx.Node, given: dict[str, Any]) -> None:
+    """torch.onnx gives a conv3d without a bias one of shape [channels, 2]."""
+    if given.get("bias") is not None or given["input"].meta["val"].ndim != 5:
+        return
+    listed = lambda x: [x] * 3 if isinstance(x, int) else list(x) * (3 // len(x))
+    stride, padding, dilation = (listed(given.get(n, d)) for n, d in (("stride", 1), ("padding", 0), ("dilation", 1)))
+    node.target, node.kwargs = aten.convolution.default, {}
+    node.args = (*node.args[:2], None, stride, padding, dilation, False, [0] * 3, given.get("groups", 1))
+
+
 def refuse_other_memory(graph: torch.fx.Graph, node: torch.fx.Node, given: dict[str, Any]) -> None:
     """torch.onnx takes the memory for the operand's row-major elements."""
     value = given["self"].meta["val"]
@@ -247,5 +257,5 @@ REPAIRS: dict[str, Callable[[torch.fx.Graph, torch.fx.Node, dict[str, Any]], Non
         ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
         resize_to_size,
     )
-    | {"instance_norm": refuse_running_statistics, "scaled_dot_product_attention": without_groups, "squeeze": without_longer_dims, "as_strided": refuse_other_memory, "sym_stride": stride_of_sizes}
+    | {"instance_norm": refuse_running_statistics, "scaled_dot_product_attention": without_groups, "squeeze": without_longer_dims, "as_strided": refuse_other_memory, "sym_stride": stride_of_sizes, "conv3d": without_bias}
 )  # fmt: skip
