@@ -26,6 +26,22 @@ def network(dtype):
     return torch.nn.Sequential(*layers).eval().to("cuda", dtype)
 
 
+def test_sizes_from_outside(graphs):
+    def function(x, n):
+        return x * n, x[:, :n].sum(1), x.new_zeros(n), x.shape[0] * n
+
+    compiled = torch.compile(function, backend="sardonyx", dynamic=True)
+    with torch.inference_mode():
+        for batch, n in ((4, 5), (6, 3), (9, 4)):
+            x = torch.randn(batch, 7, device="cuda")
+            *got, size = compiled(x, n)
+            *want, expected = function(x, n)
+            for ours, theirs in zip(got, want, strict=True):
+                close(ours, theirs, 1e-5)
+            assert size == expected
+    assert [c.reason for c in graphs] == [""] and len(graphs[0].programs) == 1
+
+
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_results_and_sizes(graphs, layout):
     module = network(torch.float16)
