@@ -176,9 +176,31 @@ def refuse_running_statistics(graph: torch.fx.Graph, node: torch.fx.Node, given:
 
 def without_groups(graph: torch.fx.Graph, node: torch.fx.Node, given: dict[str, Any]) -> None:
     """enable_gqa with as many heads of keys as of queries, which torch.onnx refuses."""
-    heads = [given[name].meta["val"].shape[-3] for name in ("query", "key")]
+    heads = [given[name].meta["val"].shape[-3] if given[name].meta["val"].ndim > 3 else 1 for name in ("query", "key")]
     if given.get("enable_gqa") and heads[0] == heads[1]:
         node.kwargs = {k: v for k, v in node.kwargs.items() if k != "enable_gqa"}
+    if given["query"].meta["val"].ndim == 3:
+        with_heads(graph, node)
+
+
+def with_heads(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
+    """Operands of three dims as those of one batch: torch.onnx takes four alone."""
+
+    def wider(x: Any) -> Any:
+        if not isinstance(x, torch.fx.Node) or x.meta["val"].ndim != 3:
+            return x
+        made = graph.call_function(aten.unsqueeze.default, (x, 0))
+        made.meta["val"] = x.meta["val"].unsqueeze(0)
+        return made
+
+    with graph.inserting_before(node):
+        node.args, node.kwargs = tuple(map(wider, node.args)), {k: wider(x) for k, x in node.kwargs.items()}
+    with graph.inserting_after(node):
+        narrow = graph.call_function(aten.squeeze.dim, (node, 0))
+    narrow.meta = dict(node.meta)
+    node.meta = {"val": node.meta["val"].unsqueeze(0)}
+    node.replace_all_uses_with(narrow, delete_user_cb=lambda user: user is not narrow)
+    rename_result(graph, node, narrow)
 
 
 def without_longer_dims(graph: torch.fx.Graph, node: torch.fx.Node, given: dict[str, Any]) -> None:
