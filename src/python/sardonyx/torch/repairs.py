@@ -220,7 +220,10 @@ def without_bias(graph: torch.fx.Graph, node: torch.fx.Node, given: dict[str, An
     """torch.onnx gives a conv3d without a bias one of shape [channels, 2]."""
     if given.get("bias") is not None or given["input"].meta["val"].ndim != 5:
         return
-    listed = lambda x: [x] * 3 if isinstance(x, int) else list(x) * (3 // len(x))
+
+    def listed(x: Any) -> list[Any]:
+        return [x] * 3 if isinstance(x, int) else list(x) * (3 // len(x))
+
     stride, padding, dilation = (listed(given.get(n, d)) for n, d in (("stride", 1), ("padding", 0), ("dilation", 1)))
     node.target, node.kwargs = aten.convolution.default, {}
     node.args = (*node.args[:2], None, stride, padding, dilation, False, [0] * 3, given.get("groups", 1))
