@@ -55,6 +55,7 @@ def test_triangular_systems_without_a_solution():
     assert not bool(y.isfinite().all())
 
 
+@pytest.mark.filterwarnings("ignore:torch.triangular_solve is deprecated")
 @pytest.mark.parametrize("transpose", [False, True])
 def test_the_older_form_of_triangular_systems(graphs, transpose):
     b, a = torch.randn(3, 5, 2), triangle(5, 1)[0]
