@@ -17,7 +17,6 @@ namespace {
 constexpr std::int64_t kPanel = 64;                // columns
 constexpr std::int64_t kLeastChannels = 16;        // with fewer, vectors or loops over channels are mostly empty
 constexpr std::int64_t kMostDepth = 2560;          // a panel of more rows would fill the L2 cache
-constexpr std::int64_t kPrefetchedDepth = 1536;    // two panels of this depth fit
 constexpr std::int64_t kGroupElements = 1 << 16;   // elements of the image that a group of pixels reads
 constexpr std::int64_t kLeastGroup = 24;           // pixels, at least: each group reads the panel again
 constexpr std::int64_t kMostGroup = 512;           // pixels, so that the table of tap addresses stays in the L1 cache
@@ -133,10 +132,9 @@ class PanelConvolution : public TileKernel {
 
   /// Multiplies the group's rows with panels [begin, end).
   void multiply(const PanelGemm& job, PanelGemm& t, std::int64_t begin, std::int64_t end) const {
-    const bool prefetched = taps_ * d_.in_channels <= kPrefetchedDepth;
     for (std::int64_t p = begin; p < end; ++p) {
       t.b = job.b + p * panel_step();
-      t.next = prefetched && panels_ > 1 ? job.b + (p + 1) % panels_ * panel_step() : nullptr;
+      t.next = panels_ > 1 ? job.b + (p + 1) % panels_ * panel_step() : nullptr;
       t.column = p * kPanel;
       t.columns = static_cast<int>(std::min(kPanel, d_.out_channels - t.column));
       t.bias = job.bias ? job.bias + t.column : nullptr;
