@@ -90,6 +90,18 @@ def test_limits():
     assert times.most(8, 448) == 448
 
 
+def test_steps_that_mostly_have_prompts_are_not_limited():
+    """What most steps last is what most answers wait for, so a limit by those without prompts would only cost tokens per second."""
+    times = StepTimes()
+    for _ in range(100):
+        times.add(128, 0, 0.002)
+    times.add(128, 448, 0.002 + 448 * 5.2e-6)
+    assert times.most(128, 896) == 576  # 1.5 * 2 ms / 5.2 us
+    for _ in range(1024):
+        times.add(128, 448, 0.002 + 448 * 5.2e-6)
+    assert times.most(128, 896) == 896
+
+
 def test_a_slow_step_is_not_taken_for_all():
     times = StepTimes()
     for _ in range(20):

@@ -10,6 +10,7 @@ _PART = 64  #: tokens by which parts differ
 #: pay it more often. On an H200, parts of 64 beside answers took a model of 8B to half of its tokens per second.
 _LEAST = 256
 _WEIGHT = 0.1  #: of the newest step in a mean
+_LAST = 512  #: steps whose median is what a step usually lasts
 _OUTLIER = 2.0  #: a step counts as at most so many times the mean: some capture a graph
 
 
@@ -20,10 +21,16 @@ class StepTimes:
     def __init__(self) -> None:
         self._alone: dict[int, float] = {}
         self._each: dict[int, float] = {}
+        self._last: list[float] = []  # steps with answers since _usual was known
+        self._usual = 0.0
 
     def add(self, answers: int, tokens: int, seconds: float) -> None:
         """A step of so many answers (at least one) and tokens of prompts has taken `seconds`."""
         n = 1 << (answers - 1).bit_length()
+        self._last.append(seconds)
+        if len(self._last) == _LAST:
+            self._usual = sorted(self._last)[_LAST // 2]
+            self._last.clear()
         if not tokens:
             self._mean(self._alone, n, seconds)
         elif self._alone:
@@ -48,5 +55,7 @@ class StepTimes:
         alone, each = self._near(self._alone, n), self._near(self._each, n)
         if each <= 0:
             return tokens
-        limit = int((_MOST - 1) * alone / each) // _PART * _PART
+        # If most steps have prompts, answers come evenly with larger ones, too: these are what most answers wait for.
+        usual = max(alone, self._usual)
+        limit = int((_MOST * usual - alone) / each) // _PART * _PART
         return min(tokens, limit) if limit >= _LEAST else tokens
