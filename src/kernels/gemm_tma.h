@@ -155,6 +155,12 @@ struct TmaWork {
     row = begin + tile_m * Tile::kM;
     col = tile_n * Tile::kN;
   }
+  template <class P>
+  SDX_FN void place_of(const P& p, u32 id, u32& z, u32& row, u32& col) const {
+    static_assert(!P::kGroups);
+    Rows rows;
+    place_of(p, rows, id, z, row, col);
+  }
 };
 
 /// Whether stage t is the last one and has half as many elements of K.
