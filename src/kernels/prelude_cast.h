@@ -119,9 +119,14 @@ SDX_FN f64 int_to_odd(T x) {
 }
 
 SDX_FN u16 bf16_bits(f32 x) {
+#if defined(__AMDGCN__)
+  // gfx950 converts two at once. Elsewhere too LLVM combines the stores of what it has rounded itself, and not of this.
+  return bit_cast<u16>(static_cast<__bf16>(x));
+#else
   const u32 b = bit_cast<u32>(x);
   const u32 rounded = (b + 0x7fffu + ((b >> 16) & 1)) >> 16;
   return u16((b & 0x7fffffffu) > 0x7f800000u ? ((b >> 16) & 0x8000u) | 0x7fc0u : rounded);
+#endif
 }
 
 SDX_FN u16 bf16_bits(f64 x) {

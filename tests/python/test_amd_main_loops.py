@@ -16,20 +16,20 @@ MATRIX = re.compile(r"\bv_(mfma|wmma)_")
 WAIT = re.compile(r"\bs_waitcnt .*vmcnt\(|\bs_wait_loadcnt\b")
 
 
-def product(path, m, n, k, constant):
-    """a [m, k] times b [k, n] in float16; a constant b is packed with K contiguous, another is read across its rows."""
-    inputs = [helper.make_tensor_value_info("a", TensorProto.FLOAT16, [m, k])]
+def product(path, m, n, k, constant, dtype=TensorProto.FLOAT16):
+    """a [m, k] times b [k, n]; a constant b is packed with K contiguous, another is read across its rows."""
+    inputs = [helper.make_tensor_value_info("a", dtype, [m, k])]
     weights = []
     if constant:
-        w = np.random.default_rng(0).standard_normal((k, n)).astype(np.float16)
+        w = np.random.default_rng(0).standard_normal((k, n)).astype(helper.tensor_dtype_to_np_dtype(dtype))
         weights.append(numpy_helper.from_array(w, "b"))
     else:
-        inputs.append(helper.make_tensor_value_info("b", TensorProto.FLOAT16, [k, n]))
+        inputs.append(helper.make_tensor_value_info("b", dtype, [k, n]))
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["a", "b"], ["o"])],
         "product",
         inputs,
-        [helper.make_tensor_value_info("o", TensorProto.FLOAT16, [m, n])],
+        [helper.make_tensor_value_info("o", dtype, [m, n])],
         weights,
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
@@ -154,6 +154,14 @@ def test_gemm_multiplies_while_loads_are_in_flight(chip, constant, tmp_path):
     check_no_wait(main_loop(code))
     spills = [text for _, text, _ in code if text.startswith(("scratch_", "buffer_store"))]
     assert not spills, f"registers are spilled to memory: {spills}"
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.BFLOAT16], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_results_are_stored_sixteen_bytes_at_a_time(chip, dtype, tmp_path):
+    product(tmp_path / "m.onnx", 1024, 2304, 768, True, dtype)
+    stores = [c[1].split()[0] for c in instructions(tmp_path / "m.onnx", chip, tmp_path) if "global_store" in c[1]]
+    assert stores and set(stores) <= {"global_store_dwordx4", "global_store_b128"}
 
 
 @pytest.mark.parametrize("chip", CHIPS)
