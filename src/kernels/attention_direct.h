@@ -1,8 +1,8 @@
-// Attention on CDNA 4, whose LDS is slow compared with its matrix units: a wave has up to 64 queries, so that each
-// operand read from LDS is used four times, and half of the keys of each tile. Keys and values go straight to LDS, and
-// values are transposed as they are read from there (attention_place.h).
+// Attention on CDNA 4, whose LDS is slow compared with its matrix units: a wave has 32 queries, so that each operand
+// read from LDS is used twice, and, in small tiles, half of the keys. Keys and values go straight to LDS, and values
+// are transposed as they are read from there (attention_place.h).
 #pragma once
-#include "attention_assigned.h"
+#include "attention_loads.h"
 #include "attention_overlap.h"
 
 namespace sdx {
@@ -23,11 +23,6 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
       typename Base::Queries, typename Base::Each, typename Base::Pair, typename Base::ValueRing;
   using Place = AttentionPlace<kD>;
 
-  /// Whether accumulators are in registers that are assigned explicitly: the compiler's allocation moves the operands
-  /// of 64 queries between the two kinds of registers, and spills.
-  static constexpr bool kAssigned = kTilesQ == 4;
-  static constexpr int kAccumulators = kTilesQ * kTilesV * kCount;
-  static_assert(!kAssigned || kAccumulators == detail::kAssignedAccumulators);
   /// Tiles in LDS: of one, keys are multiplied (or values of the one before), the others are on their way.
   static constexpr int kStages = kForm == kSmallTiles && kD == 128 ? 4 : 3;
   static constexpr u32 kSpace = 2 * kStages * Place::kBytes;  // keys of all stages, then their values
@@ -98,7 +93,7 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
     Each top, total, m;   // m: maxima of the scores of the current tile
     Pair shift[kTilesQ];  // of the exponents of probabilities, which `top` determines
     Pair added[kTilesQ];  // sums of probabilities
-    AccTile acc;          // unless registers are assigned
+    AccTile acc;
   };
   using Operands = vec16[kTilesQ][kStepsV];  // of the second GEMM: probabilities in 16 bits
   static SDX_FN u32 after(u32 stage) { return stage == (kStages - 1) * Place::kBytes ? 0 : stage + Place::kBytes; }
@@ -123,20 +118,12 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
       s.added[q] *= Pair{by[q], by[q]};
       set_shift(s, q);
     }
-    if constexpr (kAssigned) {
-      detail::settle();
-      detail::each<kAccumulators>([&]<int I>() SDX_LAMBDA {
-        detail::set_accumulator<I>(detail::accumulator<I>() * by[I / (kTilesV * kCount)]);
-      });
-      asm volatile("s_nop 1");  // before a product reads them
-    } else {
 #pragma clang loop unroll(full)
-      for (int q = 0; q < kTilesQ; ++q)
+    for (int q = 0; q < kTilesQ; ++q)
 #pragma clang loop unroll(full)
-        for (int d = 0; d < kTilesV; ++d)
+      for (int d = 0; d < kTilesV; ++d)
 #pragma clang loop unroll(full)
-          for (int e = 0; e < kCount; ++e) s.acc[q][d][e] *= by[q];
-    }
+        for (int e = 0; e < kCount; ++e) s.acc[q][d][e] *= by[q];
   }
   // The work on pairs of scores is in half steps, two for each pair: what depends on another instruction comes a half
   // step later, so that the wave, which is alone on its SIMD, waits for none.
@@ -163,11 +150,7 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
 
   // ---- the GEMMs
   SDX_FN void multiply_key(int i, int q, const KeyRing& ring, const State& s, Scores& next) const {
-    if constexpr (kAssigned)
-      detail::multiply_scores<T>(i < kTilesK, ring.x[i % KeyRing::kSlots][0], s.queries[q][i / kTilesK][0],
-                                 next[q][i % kTilesK]);
-    else
-      M::mma(ring.x[i % KeyRing::kSlots], s.queries[q][i / kTilesK], next[q][i % kTilesK]);
+    M::mma(ring.x[i % KeyRing::kSlots], s.queries[q][i / kTilesK], next[q][i % kTilesK]);
   }
   /// Turns `scores` into probabilities. Meanwhile computes the scores of the tile of keys in LDS at `keys`.
   SDX_FN void weigh_and_multiply(detail::shared_ptr<vec16> keys, KeyRing& ring, State& s, const Scores& scores,
@@ -175,7 +158,7 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
     constexpr int kMany = kMmas * kTilesQ, kHalves = 2 * kAllPairs;
     Pair power[2];
     begin_pair(0, s, scores, power);
-    if constexpr (!kAssigned) __builtin_memset(next, 0, sizeof next);
+    __builtin_memset(next, 0, sizeof next);
 #pragma clang loop unroll(full)
     for (int n = 0; n < kMany; ++n) {
       if (n % kTilesQ == 0) this->read_key(keys, n / kTilesQ + C::kAhead, ring);
@@ -192,23 +175,15 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
   SDX_FN void multiply_values(detail::shared_ptr<vec16> values, Operands& x, Scores& next, State& s,
                               const Load& load) const {
     constexpr int kMany = kStepsV * kTilesV * kTilesQ, kEarly = kMany / 4;
-    static_assert(!kAssigned || kEarly >= 8);
     ValueRing ring;
     this->read_first_values(values, ring);
 #pragma clang loop unroll(full)
     for (int q = 0; q < kTilesQ; ++q) s.m[q] = -inf32();
-    // Two wait states between the vector instructions that write an operand and the product.
-    if constexpr (kAssigned) asm volatile("s_nop 1" : "+v"(x[0][0]), "+v"(x[1][0]), "+v"(x[2][0]), "+v"(x[3][0]));
     detail::each<kMany>([&]<int N>() SDX_LAMBDA {
       constexpr int i = N / kTilesQ, q = N % kTilesQ;
       if constexpr (q == 0) this->read_value(values, i + C::kAhead, ring);
-      if constexpr (kAssigned)
-        detail::accumulate<T, q * kTilesV + i>(ring.x[i % ValueRing::kSlots][0], x[q][0]);
-      else
-        M::mma(ring.x[i % ValueRing::kSlots], reinterpret_cast<const vec16(&)[1]>(x[q][i / kTilesV]),
-               s.acc[q][i % kTilesV]);
-      // The last scores are there after as many products: each takes four of the eleven wait states or more.
-      if constexpr (kAssigned && N == kEarly - 1) detail::arrive(next);
+      M::mma(ring.x[i % ValueRing::kSlots], reinterpret_cast<const vec16(&)[1]>(x[q][i / kTilesV]),
+             s.acc[q][i % kTilesV]);
       if constexpr (N >= kEarly) {
         constexpr int kRest = kMany - kEarly;
 #pragma clang loop unroll(full)
@@ -250,7 +225,6 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
     if (!Inside && (t < r.all.low || t + kKeys > r.all.high))
 #pragma clang loop unroll(full)
       for (int q = 0; q < kTilesQ; ++q) this->mask(t, r, q, scores[q]), s.m[q] = this->most(scores[q]);
-    if constexpr (kAssigned) detail::reserve();
     rebase(s);
     Operands weights;
     // Past the end, `next` is computed from what is in LDS, and not used.
@@ -269,12 +243,7 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
     const bool active = row0 + this->tile_row(0) < rows;
     const Bases from = this->bases(r.any.high);
     State s;
-    if constexpr (kAssigned) {
-      detail::reserve();
-      detail::each<kAccumulators>([&]<int I>() SDX_LAMBDA { detail::set_accumulator<I>(0); });
-    } else {
-      __builtin_memset(s.acc, 0, sizeof s.acc);
-    }
+    __builtin_memset(s.acc, 0, sizeof s.acc);
 #pragma clang loop unroll(full)
     for (int q = 0; q < kTilesQ; ++q) {
       Row own[kQueryRows];
@@ -286,12 +255,6 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
     }
     if (t < end) multiply(t, end, r, from, active, s);
     lds_barrier();
-    if constexpr (kAssigned) {
-      detail::settle();
-      detail::each<kAccumulators>([&]<int I>() SDX_LAMBDA {
-        s.acc[I / (kTilesV * kCount)][I / kCount % kTilesV][I % kCount] = detail::accumulator<I>();
-      });
-    }
     finish(s, split);
   }
   /// The loop over tiles of keys.
@@ -316,7 +279,6 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
 #pragma clang loop unroll(full)
       for (int q = 0; q < kTilesQ; ++q) multiply_key(i, q, ring, s, scores);
     }
-    if constexpr (kAssigned) detail::settle(), detail::arrive(scores);
 #pragma clang loop unroll(full)
     for (int q = 0; q < kTilesQ; ++q) s.m[q] = this->most(scores[q]);
     u32 stage = 0;

@@ -194,7 +194,8 @@ template <class P, int kForm>
 consteval bool attention_to_lds() {
 #if defined(SDX_LOADS_TO_LDS)
   return kForm != kFewQueries && sizeof(typename P::T) == 2 && P::kPlain != 0 && P::kKeyDirect == 1 &&
-         P::kValueDirect == 1 && int(P::kHeadDim) == int(P::kValueDim) && (P::kHeadDim == 64 || P::kHeadDim == 128);
+         P::kValueDirect == 1 && int(P::kHeadDim) == int(P::kValueDim) &&
+         (P::kHeadDim == 64 || (P::kHeadDim == 128 && kForm == kSmallTiles));
 #else
   return false;
 #endif
@@ -222,15 +223,14 @@ struct AttentionTiles {
                                                                                                  : 64;
   static constexpr int kLeast = kStepK > 16 ? kStepK : 16;
   static constexpr int kKeys = kToLds ? 64 : kFit >= kMost ? kMost : kFit >= 32 && kMost > 32 ? 32 : kLeast;
-  static constexpr int kWavesK = kToLds && (kForm == kSmallTiles || kHeadDim == 128) ? 2
-                                 : !kDecode || kVector                               ? 1
-                                 : kKeys / kStepK > kWaves / 2                       ? kWaves / 2
-                                                                                     : kKeys / kStepK;
+  static constexpr int kWavesK = kToLds && kForm == kSmallTiles ? 2
+                                 : !kDecode || kVector          ? 1
+                                 : kKeys / kStepK > kWaves / 2  ? kWaves / 2
+                                                                : kKeys / kStepK;
   static constexpr int kWavesQ = kWaves / kWavesK, kKeysWave = kKeys / kWavesK;
   /// Query tiles per wave.
   static constexpr int kTilesQ =
-      (kFamily == MatrixFamily::kMfma && kForm == kManyQueries && kLong * sizeof(T) <= 256 ? 2 : 1) *
-      (kToLds && kWavesK == 2 ? 2 : 1);
+      kToLds || (kFamily == MatrixFamily::kMfma && kForm == kManyQueries && kLong * sizeof(T) <= 256) ? 2 : 1;
   static constexpr int kRows = kWavesQ * kTilesQ * 16;
   /// Operands that are read from LDS ahead of the matrix instructions: as many as cover the latency of LDS.
   static constexpr int kAhead = kToLds ? 3 : kFamily == MatrixFamily::kMfma ? 2 : kTight ? 1 : 2;

@@ -192,6 +192,7 @@ TEST(Attention, IsTheDefinition) {
   //                    type head value queries keys heads group direct bias bounds sink decode low high splits
   const Case cases[] = {{"f16", 64, 64, 70, 150, 2, 1, true, false, false, false, false, 0, 0, 1},
                         {"f16", 128, 128, 40, 100, 1, 1, true, false, true, false, false, -1000, 61, 1},
+                        {"f16", 128, 128, 200, 300, 1, 1, true, false, true, false, false, -20, 30, 1},
                         {"bf16", 64, 32, 33, 65, 2, 2, true, true, true, true, false, -20, 1, 1},
                         {"f16", 20, 36, 17, 37, 2, 1, false, true, false, false, false, 0, 0, 1},
                         {"bf16", 80, 96, 5, 200, 4, 4, true, false, true, false, true, -1000, 150, 2},
