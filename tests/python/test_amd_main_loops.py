@@ -208,6 +208,29 @@ def test_large_gemm_on_cdna4_loads_to_lds(tmp_path):
     assert not others and not spills
 
 
+def test_epilogues_on_cdna4_leave_accumulators_alone(tmp_path):
+    """Sums are in registers that the compiler does not know (kernels/gemm_direct.h): it must not keep other values there."""
+    half, shape = TensorProto.FLOAT16, [4096, 4096]
+    weights = [numpy_helper.from_array(np.zeros((1024, 4096), np.float16), "w")]
+    weights.append(numpy_helper.from_array(np.zeros(4096, np.float16), "b"))
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("Add", ["m", "b"], ["n"]),
+        helper.make_node("Erf", ["n"], ["e"]),
+        helper.make_node("Mish", ["e"], ["f"]),
+        helper.make_node("Add", ["f", "r"], ["g"]),
+        helper.make_node("Mul", ["g", "s"], ["y"]),
+    ]
+    inputs = [helper.make_tensor_value_info("x", half, [4096, 1024])]
+    inputs += [helper.make_tensor_value_info(name, half, shape) for name in "rs"]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", half, shape)], weights)
+    model = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), model)
+    code = [text for _, text, _ in instructions(model, "gfx950", tmp_path)]
+    assert sum(bool(re.match(r"v_mfma_\S+ a\[", text)) for text in code) == 128
+    assert not [text for text in code if re.match(r"v_accvgpr_(write_b32 a\d+, v|mov)|scratch_", text)]
+
+
 # 1024 queries: on gfx942 waves of 16 queries, because there are few tiles; 4096: waves of 32.
 @pytest.mark.parametrize(("chip", "length"), [(c, 1024) for c in CHIPS if c != "gfx950"] + [("gfx942", 4096)])
 @pytest.mark.parametrize("size", [64, 128])
