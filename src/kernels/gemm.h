@@ -82,9 +82,8 @@ SDX_FN void compute_group_tile(const P& p) {
 
 }  // namespace gemm_detail
 
-/// Launch: ceil(m / BM) * ceil(n / BN) * batches workgroups of Tile::kThreads threads (with groups at most min(m, m /
-/// BM
-/// + batches) * ceil(n / BN)); for a Partial and a SplitKTree problem, `splits` times as many.
+/// Launch: ceil(m / BM) * ceil(n / BN) * batches workgroups of Tile::kThreads threads; for a Partial and a SplitKTree
+/// problem, `splits` times as many; with groups at most min(m, m / BM + batches) * ceil(n / BN).
 template <class Tile, class P>
 SDX_FN void gemm(const P& p) {
   using namespace gemm_detail;
@@ -107,8 +106,8 @@ SDX_FN void gemm(const P& p) {
     const u32 steps = (p.k + S::kK - 1) / S::kK;
     u32 from = 0, count = steps;
     if (splits > 1) {
-      // If steps are left over, the last splits have one more. If the first ones had it, small GEMMs would take 5 to 10
-      // % more of the clock's time on gfx942.
+      // If steps are left over, the last splits have one more. If the first ones had it, small GEMMs would take 5 to
+      // 10 % more of the clock's time on gfx942.
       const u32 least = quotient24(steps, splits), left = steps - least * splits, after = splits - split;
       from = steps - after * least - (after < left ? after : left);
       count = least + (after <= left ? 1 : 0);
