@@ -1,5 +1,7 @@
 #include "compile/ptx.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "support/error.h"
@@ -36,6 +38,35 @@ std::size_t first_statement(std::string_view ptx, std::size_t at) {
   return ptx.size();
 }
 
+// `text` from the first character that is no space.
+std::string_view trimmed(std::string_view text) {
+  const std::size_t at = text.find_first_not_of(" \t");
+  return at == std::string_view::npos ? std::string_view() : text.substr(at);
+}
+
+// One statement "min.u16 \t%rs2, %rs1, 3;" in 32 bits; empty if it is anything else.
+std::string widened(std::string_view statement) {
+  const std::string_view operation = statement.substr(0, statement.find_first_of(" \t"));
+  if (operation != "min.u16" && operation != "min.s16" && operation != "max.u16" && operation != "max.s16") return "";
+  const char sign = operation[4];
+  std::string_view rest = statement.substr(operation.size());
+  rest = rest.substr(0, rest.find(';'));
+  std::string_view operands[3];
+  for (std::string_view& operand : operands) {
+    rest = trimmed(rest);
+    const std::size_t end = std::min(rest.find(','), rest.size());
+    operand = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  // cvt takes no immediate operand: a move of 16 bits does.
+  std::string out = "\t{\n\t.reg .b16 \t%half<2>;\n\t.reg .b32 \t%wide<2>;\n";
+  for (const int k : {0, 1})
+    out += fmt::format("\tmov.b16 \t%half{0}, {2};\n\tcvt.{1}32.{1}16 \t%wide{0}, %half{0};\n", k, sign,
+                       operands[k + 1]);
+  return out + fmt::format("\t{}.{}32 \t%wide0, %wide0, %wide1;\n\tcvt.u16.u32 \t{}, %wide0;\n\t}}\n",
+                           operation.substr(0, 3), sign, operands[0]);
+}
+
 }  // namespace
 
 void check_ptx(std::string_view ptx) {
@@ -51,6 +82,22 @@ std::string with_needed_version(std::string ptx) {
   const std::size_t at = ptx.find(kOld);
   if (at != std::string::npos && ptx.find("k32.s32.u8.s8") != std::string::npos) ptx.replace(at, kOld.size(), kNew);
   return ptx;
+}
+
+std::string with_wide_minima(const std::string& ptx) {
+  std::string out;
+  std::size_t from = 0;
+  for (std::size_t at = 0; at < ptx.size();) {
+    const std::size_t end = std::min(ptx.find('\n', at), ptx.size() - 1) + 1;
+    const std::string_view statement = trimmed(std::string_view(ptx).substr(at, end - at));
+    if (const std::string wide = widened(statement); !wide.empty()) {
+      out.append(ptx, from, at - from);
+      out += wide;
+      from = end;
+    }
+    at = end;
+  }
+  return out.append(ptx, from);
 }
 
 std::string with_early_start(const std::string& ptx) {

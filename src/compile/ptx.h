@@ -13,6 +13,13 @@ void check_ptx(std::string_view ptx);
 /// the oldest driver's for everything else: wgmma of uint8 with int8 needs 8.4 (CUDA 12.4).
 std::string with_needed_version(std::string ptx);
 
+/// The text with minima and maxima of 16-bit integers computed in 32 bits.
+///
+/// ptxas (12.9 and 13.0, also the drivers') fuses one with a comparison of its result on sm_90 and later: VIMNMX.U16x2
+/// writes a predicate for each half of the register, and both go to the same one, so the empty upper half may decide.
+/// LLVM narrows indices to 16 bits where their range allows, and the edge of a window is such a comparison.
+std::string with_wide_minima(const std::string& ptx);
+
 /// Makes each kernel wait for the previous launch (griddepcontrol.wait), so that it may be started as soon as that
 /// launch's blocks have ended, before their results have reached memory ("programmatic dependent launch"; sm_90 and
 /// later).

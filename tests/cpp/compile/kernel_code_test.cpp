@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "compile/ptx.h"
 #include "support/error.h"
 
 namespace sardonyx {
@@ -101,6 +102,28 @@ extern "C" __attribute__((nvptx_kernel)) void other(float* x) { )" +
   };
   EXPECT_EQ(version("s8.s8"), ".version 8.1");
   EXPECT_EQ(version("u8.s8"), ".version 8.4");
+}
+
+// ptxas lets the wrong half decide a comparison with a 16-bit minimum.
+TEST(KernelCode, PtxHasNoMinimaOf16Bits) {
+  EXPECT_EQ(with_wide_minima("\tadd.s32 \t%r1, %r2, 3;\n\tmin.s16 \t%rs2, %rs1, -3;\n\tret;"),
+            "\tadd.s32 \t%r1, %r2, 3;\n\t{\n\t.reg .b16 \t%half<2>;\n\t.reg .b32 \t%wide<2>;\n"
+            "\tmov.b16 \t%half0, %rs1;\n\tcvt.s32.s16 \t%wide0, %half0;\n"
+            "\tmov.b16 \t%half1, -3;\n\tcvt.s32.s16 \t%wide1, %half1;\n"
+            "\tmin.s32 \t%wide0, %wide0, %wide1;\n\tcvt.u16.u32 \t%rs2, %wide0;\n\t}\n\tret;");
+  EXPECT_EQ(with_wide_minima("\tmax.u16 \t%rs2, %rs1, %rs3;\n").find("max.u16"), std::string::npos);
+  EXPECT_EQ(with_wide_minima("\tmin.u16x2 \t%r2, %r1, %r3;\n"), "\tmin.u16x2 \t%r2, %r1, %r3;\n");
+  const std::string source = std::string(kSource) + R"(
+#if defined(__NVPTX__)
+extern "C" __attribute__((nvptx_kernel)) void tiles(float* y, const unsigned short* x) {
+  const unsigned short base = x[0] < 3 ? x[0] : 3;
+  y[base] = base == 3 ? 1 : 2;
+}
+#endif
+)";
+  const std::string ptx = compile(source, {}, parse_target("sm_90a"));
+  EXPECT_EQ(ptx.find("min.u16"), std::string::npos) << ptx;
+  EXPECT_NE(ptx.find("min.u32"), std::string::npos) << ptx;
 }
 
 // A kernel may say where it waits; not after what touches memory that other launches write.
