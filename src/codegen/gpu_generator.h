@@ -126,6 +126,18 @@ class GpuGenerator {
                       const Sums& sums);
   WindowTerm window_term(const Expr& e, ReduceKind kind, const WindowTile& w);
   std::string fetch(const Expr& load, const WindowTerm* term, const WindowTile& w, std::vector<Fetched>& done);
+  /// C++ of the address of a load's element or pack at `offset`, which is 0 where a checked term is outside.
+  std::string address_of(const Expr& load, const Expr& offset, const WindowTerm* term);
+  void fill_with_outside(const Expr& load, const WindowTerm* term, const std::string& name);
+  /// A term, and what it loads for sure.
+  struct LoadingTerm {
+    WindowTerm term;
+    Exprs loads;
+  };
+  // ---- gpu_window_runs.cpp
+  /// Loads packs of neighbouring elements that all lanes read (the channels of a group).
+  void fetch_runs(const std::vector<const LoadingTerm*>& terms, const WindowTile& w, std::vector<Fetched>& done);
+  bool suits_run(const Expr& first, int length, const WindowTile& w) const;
   void single_outputs(const OutputLoop& p, const std::string& from);
 
   // ---- gpu_lines.cpp: 32 neighbouring threads per line
@@ -165,6 +177,8 @@ Packing find_packing(const Exprs& bodies, const std::vector<std::pair<const Valu
 void add_multiple(Packing& p, const Expr& e);
 /// Whether e is a multiple of n if all of `conditions` are; may add to them.
 bool multiple_of(const Expr& e, int n, Exprs& conditions);
+/// Whether a load is in bounds for all values of its variables.
+bool in_bounds(const Expr& load);
 /// Distinct loads of `e`, including those inside reductions.
 Exprs all_loads(const Expr& e);
 /// Approximate number of instructions of one evaluation.

@@ -24,27 +24,6 @@ Expr bare_load(const Expr& e) {
   return x->op == Op::kLoad ? x : Expr();
 }
 
-// Whether a load is in bounds for all values of its variables.
-bool in_bounds(const Expr& l) {
-  Expr at = l->args[0], c, rest;
-  Exprs vars;
-  visit(at, [&](const Expr& x) {
-    if (x->op == Op::kVar) vars.push_back(x);
-  });
-  for (const Expr& v : vars) {
-    if (v->args[0]->has_var || !idx::split_affine(at, v, c, rest) || !idx::provably_nonnegative(c, true)) return false;
-    at = substitute(at, {{v, v->args[0] - Expr(1)}});
-  }
-  for (const Expr& v : vars) {
-    idx::split_affine(l->args[0], v, c, rest);
-    if (c->has_var) return false;
-  }
-  Assignments zero;
-  for (const Expr& v : vars) zero.emplace_back(v, Expr(0));
-  return !at->has_load && idx::provably_nonnegative(substitute(l->args[0], zero), true) &&
-         idx::provably_nonnegative(idx::product(l->value->shape) - Expr(1) - at, true);
-}
-
 // Whether offsets of elements fit 32 bits without a sign: those of narrow indices, except where elements are wider than
 // 16 bits and may be many.
 bool has_small_offsets(const Value& v) {
@@ -68,6 +47,26 @@ std::string filling(const Expr& outside, DType t) {
 }
 
 }  // namespace
+
+bool in_bounds(const Expr& l) {
+  Expr at = l->args[0], c, rest;
+  Exprs vars;
+  visit(at, [&](const Expr& x) {
+    if (x->op == Op::kVar) vars.push_back(x);
+  });
+  for (const Expr& v : vars) {
+    if (v->args[0]->has_var || !idx::split_affine(at, v, c, rest) || !idx::provably_nonnegative(c, true)) return false;
+    at = substitute(at, {{v, v->args[0] - Expr(1)}});
+  }
+  for (const Expr& v : vars) {
+    idx::split_affine(l->args[0], v, c, rest);
+    if (c->has_var) return false;
+  }
+  Assignments zero;
+  for (const Expr& v : vars) zero.emplace_back(v, Expr(0));
+  return !at->has_load && idx::provably_nonnegative(substitute(l->args[0], zero), true) &&
+         idx::provably_nonnegative(idx::product(l->value->shape) - Expr(1) - at, true);
+}
 
 GpuGenerator::WindowTerm GpuGenerator::window_term(const Expr& e, ReduceKind kind, const WindowTile& w) {
   WindowTerm t;
@@ -104,52 +103,54 @@ GpuGenerator::WindowTerm GpuGenerator::window_term(const Expr& e, ReduceKind kin
   return t;
 }
 
+std::string GpuGenerator::address_of(const Expr& l, const Expr& offset, const WindowTerm* term) {
+  const std::string b = emit_.buffer(l->value), text = emit_.value(offset), type = emit_.type_of(offset);
+  if (!term || !term->inside || in_bounds(l)) return fmt::format("{} + {}", b, text);
+  const std::string index = fmt::format("({} ? {}({}) : {}(0))", term->condition, type, text, type);
+  return loads_first_ && has_small_offsets(*l->value) ? fmt::format("element_at({}, {})", b, index)
+                                                      : fmt::format("{} + {}", b, index);
+}
+
+void GpuGenerator::fill_with_outside(const Expr& l, const WindowTerm* term, const std::string& name) {
+  if (!term || !term->filled || !same(term->filled, l)) return;
+  const std::string fill = fmt::format("{0} = {1} ? {0} : (decltype({0}))({2});", name, term->condition, term->fill);
+  if (loads_first_)
+    fills_.push_back(fill);
+  else
+    emit_.line(fill);
+}
+
 // The C++ text of an element of `l`; loads the pack for all lanes on first use.
 std::string GpuGenerator::fetch(const Expr& l, const WindowTerm* term, const WindowTile& w,
                                 std::vector<Fetched>& done) {
-  const bool checked = term && term->inside && !in_bounds(l);
-  const Expr inside = checked ? term->inside : Expr();
+  const Expr inside = term && term->inside && !in_bounds(l) ? term->inside : Expr();
   for (const Fetched& f : done)
     if (same(f.load, l) && (inside ? f.inside && same(f.inside, inside) : !f.inside)) return f.element;
-  const std::string name = emit_.fresh("v"), b = emit_.buffer(l->value);
-  const bool small = checked && loads_first_ && has_small_offsets(*l->value);
-  const auto address = [&](const Expr& at) {
-    const std::string text = emit_.value(at), type = emit_.type_of(at);
-    if (!checked) return fmt::format("{} + {}", b, text);
-    const std::string index = fmt::format("({} ? {}({}) : {}(0))", term->condition, type, text, type);
-    return small ? fmt::format("element_at({}, {})", b, index) : fmt::format("{} + {}", b, index);
-  };
+  const std::string name = emit_.fresh("v");
   std::string element = name;
-  bool array = false;
   Expr c, rest;
   Exprs conditions;
   if (!w.lane || !uses_var(l, w.lane)) {
-    emit_.line(fmt::format("auto {} = to_bits(*({}));", name, address(l->args[0])));
+    emit_.line(fmt::format("auto {} = to_bits(*({}));", name, address_of(l, l->args[0], term)));
+    fill_with_outside(l, term, name);
   } else if (idx::split_affine(l->args[0], w.lane, c, rest) && is_const(c, 1) &&
              multiple_of(rest, w.length, conditions) && w.length * static_cast<int>(size_of(l->dtype)) <= 16 &&
              std::all_of(conditions.begin(), conditions.end(), [&](const Expr& e) {
                return std::any_of(w.multiples.begin(), w.multiples.end(), [&](const Expr& m) { return same(m, e); });
              })) {
-    emit_.line(fmt::format("auto {} = load_pack<{}>({});", name, w.length, address(rest)));
+    emit_.line(fmt::format("auto {} = load_pack<{}>({});", name, w.length, address_of(l, rest, term)));
+    fill_with_outside(l, term, name);
     element += "[l]";
   } else {
-    array = true;
     emit_.line(fmt::format("unsigned_of<{}> {}[{}];", storage_name(l->dtype), name, w.length));
     emit_.line("#pragma unroll");
     emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", w.length));
     emit_.bind(w.lane, "l");
-    emit_.line(fmt::format("{}[l] = to_bits(*({}));", name, address(l->args[0])));
+    emit_.line(fmt::format("{}[l] = to_bits(*({}));", name, address_of(l, l->args[0], term)));
     if (term && term->filled && same(term->filled, l))
       emit_.line(fmt::format("{0}[l] = {1} ? {0}[l] : {2};", name, term->condition, term->fill));
     emit_.close();
     element += "[l]";
-  }
-  if (!array && term && term->filled && same(term->filled, l)) {
-    const std::string fill = fmt::format("{0} = {1} ? {0} : (decltype({0}))({2});", name, term->condition, term->fill);
-    if (loads_first_)
-      fills_.push_back(fill);
-    else
-      emit_.line(fill);
   }
   element = element_text(l->dtype, element);
   done.push_back({l, inside, element});

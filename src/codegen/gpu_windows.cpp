@@ -270,24 +270,27 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
     emit_.bind(v, i);
   }
   // All loads first, so that they are in flight together.
-  std::vector<Fetched> fetched;
-  struct Ready {
+  struct Ready : LoadingTerm {
     std::size_t u;
-    WindowTerm term;
     std::vector<std::pair<Expr, std::string>> elements;
   };
   std::vector<Ready> ready;
   for (std::size_t u = 0; u < of_tile.size(); ++u)
     for (const Assignments& a : combos) {
-      Ready x{u, window_term(substitute(of_tile[u]->args[0], a), kind, w), {}};
-      Exprs loads = x.term.loads;
+      Ready x{{window_term(substitute(of_tile[u]->args[0], a), kind, w), {}}, u, {}};
+      x.loads = x.term.loads;
       if (!x.term.inside)
         certain_loads(x.term.value, [&](const Expr& l) {
-          if (!l->args[0]->has_load) loads.push_back(l);
+          if (!l->args[0]->has_load) x.loads.push_back(l);
         });
-      for (const Expr& l : loads) x.elements.emplace_back(l, fetch(l, &x.term, w, fetched));
       ready.push_back(std::move(x));
     }
+  std::vector<Fetched> fetched;
+  std::vector<const LoadingTerm*> terms_of_all;
+  for (const Ready& x : ready) terms_of_all.push_back(&x);
+  fetch_runs(terms_of_all, w, fetched);
+  for (Ready& x : ready)
+    for (const Expr& l : x.loads) x.elements.emplace_back(l, fetch(l, &x.term, w, fetched));
   if (loads_first_ && !shared && (loops.empty() || factors.back() == 1)) emit_.line("loads_in_flight();");
   for (const std::string& fill : fills_) emit_.line(fill);
   fills_.clear();

@@ -185,6 +185,12 @@ bool slides_over_vectors(const LoopOp& l) {
   return any && all;
 }
 
+// Whether a loop only copies an image that has its channels last as a shape: in that order, the copy is the image.
+bool copies_vectors(const LoopOp& l) {
+  return l.vars.size() >= 3 && l.body->op == Op::kLoad && l.body->args.size() == l.vars.size() &&
+         vectors_of_channels(l.body, l.vars);
+}
+
 }  // namespace
 
 std::unordered_set<const Value*> windows_read_along_channels(const Graph& g) {
@@ -198,8 +204,9 @@ std::unordered_set<const Value*> windows_read_along_channels(const Graph& g) {
     const Value* out = (*it)->outputs[0];
     if (out->rank() < 3) continue;
     if (!found.count(out)) {
-      if (!reduces_windows(l->body)) continue;
-      int votes = slides_over_vectors(*l) ? 1 : 0;
+      const bool windows = reduces_windows(l->body);
+      if (!windows && !copies_vectors(*l)) continue;
+      int votes = windows && slides_over_vectors(*l) ? 1 : 0;
       bool against = false;
       for (const Node* u : users[out]) {
         const auto* loop = u->as<LoopOp>();

@@ -32,7 +32,8 @@ bool sums_channels(const MatMulOp& m, const Value* v);
 /// Whether a loop's body reduces over several variables, as windows do.
 bool reduces_windows(const Expr& body);
 /// Windows (pooling, depthwise convolutions as loops) that read vectors of channels, or whose results are read along
-/// their channels, as by the norms of ConvNeXt, and what such windows read in place.
+/// their channels, as by the norms of ConvNeXt, and what such windows read in place. Also copies of images whose
+/// channels are last as a shape, if GEMMs or loops read them along the channels.
 std::unordered_set<const Value*> windows_read_along_channels(const Graph& g);
 
 }  // namespace sardonyx

@@ -317,7 +317,8 @@ std::optional<ConvMatch> match_conv(const TileKernel& kernel, bool final_layout,
   for (int k = 2; k < rank; ++k) order.push_back(k);
   order.push_back(1);
   m.channels_last = true;
-  if (final_layout && kernel.out->storage_order.empty()) {
+  // Not that of what the epilogue writes: a single channel is last in either order (fuse/layouts.cpp), but x is not.
+  if (final_layout && acc->storage_order.empty()) {
     m.channels_last = false;
     order.clear();
     for (int k = 0; k < rank; ++k) order.push_back(k);

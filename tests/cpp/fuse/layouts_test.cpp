@@ -122,6 +122,20 @@ return %2)",
                    any_order());
 }
 
+// A transposed image that a GEMM reads along its channels is the image before the transpose.
+TEST(LayoutsInAnyOrder, CopiesThatGemmsReadAlongChannelsAreViews) {
+  const auto graph = [](const char* also) {
+    return fmt::format(R"(%0 = input float16[n, 100, 90, 64]
+%1 = constant float16[27, 64] {{...}}
+%2 = loop float16[n < n, c < 64, y < 100, x < 90]: %0[n, y, x, c]
+%3 = matmul float32[b < n, i < 27, j < 9000; k < 64]: %1[i, k], %2[b, k, floordiv(j, 90), mod(j, 90)]
+return {})",
+                       also);
+  };
+  EXPECT_THAT(after_pass("layouts", graph("%3"), any_order()), HasSubstr("%2 = view float16[n, 64, 100, 90] order(0, 2, 3, 1): %0"));
+  expect_unchanged("layouts", graph("%3, %2"), any_order());  // the caller gets it in its own order
+}
+
 // Tokens of several heads, each of whole vectors, are read as images; heads of 6 elements are not.
 TEST(LayoutsInAnyOrder, WindowsOverHeadsAreChannelsLast) {
   const auto graph = [](int head) {
