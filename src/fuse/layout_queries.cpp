@@ -191,10 +191,39 @@ bool copies_vectors(const LoopOp& l) {
          vectors_of_channels(l.body, l.vars);
 }
 
+// Who reads each value.
+using Users = std::unordered_map<const Value*, std::vector<const Node*>>;
+
+constexpr int kLongestChain = 4;  // of element-wise loops between a window and what reads along its channels
+
+struct Votes {
+  int wanted = 0;        // users that read along the channels
+  bool against = false;  // one that does not, or that is no loop
+};
+
+// How the users of v read it. Element-wise loops take over the order, so theirs are asked.
+Votes votes_on(const Value* v, const Users& users, int depth = 0) {
+  Votes all;
+  const auto found = users.find(v);
+  if (found == users.end()) return all;
+  for (const Node* u : found->second) {
+    const auto* loop = u->as<LoopOp>();
+    const auto* m = u->as<MatMulOp>();
+    const bool in_place = loop && in_place_order(*loop, v);
+    const int vote = m ? (sums_channels(*m, v) ? 1 : -1) : !loop ? -1 : in_place ? 0 : reads_along_channels(*loop, v);
+    all.wanted += vote > 0;
+    all.against |= vote < 0;
+    if (!in_place || loop->body->has_reduce || depth == kLongestChain) continue;
+    const Votes next = votes_on(u->outputs[0], users, depth + 1);
+    if (!next.against) all.wanted += next.wanted;
+  }
+  return all;
+}
+
 }  // namespace
 
 std::unordered_set<const Value*> windows_read_along_channels(const Graph& g) {
-  std::unordered_map<const Value*, std::vector<const Node*>> users;
+  Users users;
   for (const auto& n : g.nodes)
     for (const Value* v : n->inputs) users[v].push_back(n.get());
   std::unordered_set<const Value*> found;
@@ -206,18 +235,8 @@ std::unordered_set<const Value*> windows_read_along_channels(const Graph& g) {
     if (!found.count(out)) {
       const bool windows = reduces_windows(l->body);
       if (!windows && !copies_vectors(*l)) continue;
-      int votes = windows && slides_over_vectors(*l) ? 1 : 0;
-      bool against = false;
-      for (const Node* u : users[out]) {
-        const auto* loop = u->as<LoopOp>();
-        const auto* m = u->as<MatMulOp>();
-        const int vote = m       ? (sums_channels(*m, out) ? 1 : -1)
-                         : !loop ? -1
-                                 : (in_place_order(*loop, out) ? 0 : reads_along_channels(*loop, out));
-        votes += vote > 0;
-        against |= vote < 0;
-      }
-      if (votes == 0 || against) continue;
+      const Votes votes = votes_on(out, users);
+      if (votes.against || (votes.wanted == 0 && !(windows && slides_over_vectors(*l)))) continue;
       found.insert(out);
     }
     for (const Value* v : (*it)->inputs)

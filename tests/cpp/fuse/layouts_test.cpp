@@ -122,6 +122,21 @@ return %2)",
                    any_order());
 }
 
+// The loops between a window and the transpose behind it take over its order.
+TEST(LayoutsInAnyOrder, WindowsBeforeActivationsAndATransposeAreChannelsLast) {
+  const auto graph = [](const char* end) {
+    return fmt::format(R"(%0 = input float16[n, 10, 10, 40]
+%1 = loop float16[n < n, c < 32, y < 8, x < 8]: float16(sum{{q < 4, r < 3, s < 3}}(float32(%0[n, y + r, x + s, floordiv(c, 4) * 4 + q])))
+%2 = loop float16[n < n, c < 32, y < 8, x < 8]: tanh(%1[n, c, y, x])
+%3 = loop float16[n < n, y < 8, x < 8, c < 32]: {}
+return %3)",
+                       end);
+  };
+  EXPECT_THAT(after_pass("layouts", graph("exp(%2[n, c, y, x])"), any_order()), HasSubstr("order(0, 2, 3, 1)"));
+  // Only the loop in between is read along its last dim.
+  expect_unchanged("layouts", graph("exp(%2[n, floordiv(c, 4), y, mod(c, 4) + x])"), any_order());
+}
+
 // A transposed image that a GEMM reads along its channels is the image before the transpose.
 TEST(LayoutsInAnyOrder, CopiesThatGemmsReadAlongChannelsAreViews) {
   const auto graph = [](const char* also) {
