@@ -93,7 +93,16 @@ std::string compile(std::string_view source, std::span<const SourceFile> headers
   const auto precompiled = options.debug_info ? nullptr : precompiled_header(args, source, headers);
   const Emit emit = target.kind == TargetKind::kNvptx ? Emit::kAssembly : Emit::kObject;
   std::string code = compiler_backend().run_cc1(args, source, headers, emit, precompiled.get());
-  if (target.kind == TargetKind::kAmdgpu) return compiler_backend().link_amd(code);
+  if (target.kind == TargetKind::kAmdgpu) {
+    if (!compiler_backend().keeps_accumulators(code, target.arch)) {
+      // The forms that leave all registers to the compiler are slower.
+      args.emplace_back("-DSDX_NO_OWN_ACCUMULATORS=1");
+      code = compiler_backend().run_cc1(args, source, headers, emit, nullptr);
+      if (!compiler_backend().keeps_accumulators(code, target.arch))
+        fail(ErrorKind::kCompile, "the compiler uses accumulation registers that a kernel for {} assigns", target.arch);
+    }
+    return compiler_backend().link_amd(code);
+  }
   if (target.kind == TargetKind::kNvptx) {
     check_ptx(code);
     code = with_wide_minima(with_needed_version(std::move(code)));

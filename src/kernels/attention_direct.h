@@ -2,8 +2,8 @@
 // read from LDS is used twice, and, in small tiles, half of the keys. Keys and values go straight to LDS, and values
 // are transposed as they are read from there (attention_place.h).
 #pragma once
-#include "attention_loads.h"
 #include "attention_overlap.h"
+#include "loads_to_lds.h"
 
 namespace sdx {
 
@@ -65,18 +65,17 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
     const T* operand = IsValue ? from.value : from.key;
     const i64 distance = IsValue ? from.value_row : from.key_row;
     if constexpr (Inside) {
-      detail::load_to_lds<kOffset>(operand + i64(t) * distance, IsValue ? x.value[Round] : x.key[Round], x.lds + stage);
+      load_to_lds<kOffset>(operand + i64(t) * distance, IsValue ? x.value[Round] : x.key[Round], x.lds + stage);
     } else {
       u32 own = lane;
       detail::hide(own);  // otherwise what is computed from it takes registers in the main loop
       const u32 key = u32(t) + key_of_load<IsValue>(own, Round), last = from.limit - 1;
-      detail::load_to_lds<kOffset>(operand + i64(key < last ? key : last) * distance + element_of_load(own),
-                                   x.lds + stage);
+      load_to_lds<kOffset>(operand + i64(key < last ? key : last) * distance + element_of_load(own), x.lds + stage);
     }
   }
   template <bool IsValue, bool Inside>
   SDX_FN void load_tile(i32 t, const Bases& from, const Tiles& x, u32 stage) const {
-    detail::each<kRounds>([&]<int R>() SDX_LAMBDA { load<IsValue, Inside, R>(t, from, x, stage); });
+    each<kRounds>([&](auto round) SDX_LAMBDA { load<IsValue, Inside, round.value>(t, from, x, stage); });
   }
   /// The first loads: the keys of the tile at t; its values and the keys of the next one, and so on.
   template <bool Inside, int Tile = 0>
@@ -170,7 +169,7 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
     end_pair(kAllPairs - 1, s, power, x);
   }
   /// Adds the products of probabilities and values; meanwhile m becomes the maxima of `next`, and loads are started:
-  /// load(number.template operator()<0>()) to kLoads - 1.
+  /// load(Number<0>{}) to load(Number<kLoads - 1>{}).
   template <class Load>
   SDX_FN void multiply_values(detail::shared_ptr<vec16> values, Operands& x, Scores& next, State& s,
                               const Load& load) const {
@@ -179,8 +178,8 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
     this->read_first_values(values, ring);
 #pragma clang loop unroll(full)
     for (int q = 0; q < kTilesQ; ++q) s.m[q] = -inf32();
-    detail::each<kMany>([&]<int N>() SDX_LAMBDA {
-      constexpr int i = N / kTilesQ, q = N % kTilesQ;
+    each<kMany>([&](auto number) SDX_LAMBDA {
+      constexpr int N = number.value, i = N / kTilesQ, q = N % kTilesQ;
       if constexpr (q == 0) this->read_value(values, i + C::kAhead, ring);
       M::mma(ring.x[i % ValueRing::kSlots], reinterpret_cast<const vec16(&)[1]>(x[q][i / kTilesV]),
              s.acc[q][i % kTilesV]);
@@ -190,7 +189,7 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
         for (int k = (N - kEarly) * kAllPairs / kRest; k < (N - kEarly + 1) * kAllPairs / kRest; ++k)
           this->raise(next[k / kPairs], k % kPairs, s.m[k / kPairs]);
       }
-      if constexpr (N * kLoads / kMany != (N + 1) * kLoads / kMany) load.template operator()<N * kLoads / kMany>();
+      if constexpr (N * kLoads / kMany != (N + 1) * kLoads / kMany) load(Number<N * kLoads / kMany>{});
       detail::stay();
     });
   }
@@ -203,20 +202,21 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
                    State& s, Scores& scores, Scores& next) const {
     constexpr i32 kAway = (kStages - 1) * kKeys;
     if (Inside || t + kAway - kKeys < end)
-      detail::loads_arrived<(kStages - 2) * kLoads>();
+      loads_arrived<(kStages - 2) * kLoads>();
     else
-      detail::loads_arrived<0>();
+      loads_arrived<0>();
     lds_barrier();
     // All waves have used the keys of this tile, and the values of the one before.
     const i32 key = Inside ? this->smaller(t + kAway + kKeys, last) : t + kAway + kKeys,
               value = Inside ? this->smaller(t + kAway, last) : t + kAway;
-    const auto load_one = [&]<int L>() SDX_LAMBDA {
+    const auto load_one = [&](auto number) SDX_LAMBDA {
+      constexpr int L = number.value;
       if constexpr (L < kRounds)
         load<false, Inside, L>(key, from, x, stage);
       else
         load<true, Inside, L - kRounds>(value, from, x, before(stage));
     };
-    if (!Inside && t + kAway < end) detail::each<kLoads>(load_one);
+    if (!Inside && t + kAway < end) each<kLoads>(load_one);
     if (!Inside && !active) return;
     const auto keys = (detail::shared_ptr<vec16>)(x.keys + after(stage)),
                values = (detail::shared_ptr<vec16>)(x.values + stage);
@@ -266,8 +266,8 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
       begin<false>(t, end, from, x);
     Scores scores = {}, next = {};
     this->arrive(s.queries);
-    detail::loads_arrived<(kStages - 1) * kLoads>();  // or more: short loops wait again below
-    if (t + (kStages - 1) * kKeys > end) detail::loads_arrived<0>();
+    loads_arrived<(kStages - 1) * kLoads>();  // or more: short loops wait again below
+    if (t + (kStages - 1) * kKeys > end) loads_arrived<0>();
     lds_barrier();
     KeyRing ring;
     const auto keys = (detail::shared_ptr<vec16>)x.keys;
@@ -296,7 +296,7 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
       __builtin_memcpy(scores, next, sizeof scores);
       stage = after(stage);
     }
-    detail::loads_arrived<0>();  // those past the end
+    loads_arrived<0>();  // those past the end
   }
 
   /// Adds up the sums of lanes, and those of the two waves that have the same queries, of which each stores one half.

@@ -2,26 +2,18 @@
 // flight, so a wave has registers for the operands of two steps and for accumulators of 128 x 128.
 #pragma once
 #include "gemm_pipeline.h"
+#include "loads_to_lds.h"
 
 namespace sdx {
 namespace gemm_detail {
 
 #if defined(SDX_LOADS_TO_LDS)
 
-/// Starts a load of 16 bytes a lane to LDS at `to`, the address of the wave's first lane. The compiler does not count
-/// these loads: arrived() waits for them.
-SDX_FN void load_to_lds(const void* from, u32 to) {
-  // One wait state between the write to M0 and its use (CDNA 4 ISA, "Manually Inserted Wait States").
-  asm volatile("s_mov_b32 m0, %1\n\ts_nop 0\n\tglobal_load_lds_dwordx4 %0, off" : : "v"(from), "s"(to) : "m0");
-}
-/// Waits until at most N of this wave's loads are on their way.
-template <int N>
-SDX_FN void arrived() {
-  asm volatile("s_waitcnt vmcnt(%0)" : : "n"(N) : "memory");
-}
-
 // A wave's accumulators fill all 256 accumulation registers, which are assigned explicitly here: the compiler's
-// allocation copies accumulators and spills.
+// allocation copies accumulators and spills. It does not know them, and could keep other values there between
+// reserve_accumulators() (which is rare: it has as many vector registers). So the machine code of a kernel with the
+// label sdx_own_accumulators is checked (compile/llvm/amd_accumulators.h), and compiled again with
+// SDX_NO_OWN_ACCUMULATORS if anything else writes these registers.
 #define SDX_ACCUMULATORS                                                                                              \
   "a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8", "a9", "a10", "a11", "a12", "a13", "a14", "a15", "a16", "a17", \
       "a18", "a19", "a20", "a21", "a22", "a23", "a24", "a25", "a26", "a27", "a28", "a29", "a30", "a31", "a32", "a33", \
@@ -83,18 +75,6 @@ SDX_FN f32 accumulator() {
 }
 /// Waits until products are done (CDNA 4 ISA, "Dependency Resolution: Required Independent Instructions").
 SDX_FN void settle() { asm volatile("s_nop 15\n\ts_nop 7"); }
-
-/// Calls f with Number<0> to Number<N - 1>. The compiler does not unroll loops of so many instructions.
-template <int N, int First = 0, class F>
-SDX_FN void each(const F& f) {
-  if constexpr (N - First == 1) {
-    f(Number<First>{});
-  } else {
-    constexpr int kMiddle = First + (N - First) / 2;
-    each<kMiddle, First>(f);
-    each<N, kMiddle>(f);
-  }
-}
 
 /// An operand's tile in LDS: rows of 128 bytes, which are whole lines of the cache. Chunks of 16 bytes are swizzled so
 /// that lanes that LDS serves together access different banks. The pattern repeats every 8 rows, so that all tiles of a
@@ -163,6 +143,7 @@ SDX_FN void multiply_direct(const P& p, const WavePart<Tile, P>& part, shared_ve
   static_assert(TM * TN == 64 && S::kSteps == 2 && Tile::kWavesK == 1 && Tile::kStages == 2);
   static_assert(S::kChunks == DirectPlace::kChunks);
   const auto clear = [](auto number) __attribute__((always_inline)) { clear_accumulator<number.value>(); };
+  asm volatile("sdx_own_accumulators_%=:" : :);
   reserve_accumulators();
   each<256>(clear);
   if (count == 0) return;
@@ -239,13 +220,13 @@ SDX_FN void multiply_direct(const P& p, const WavePart<Tile, P>& part, shared_ve
   for (u32 t = 0; t < count; ++t) {
     const u32 next = kBytes - tile;
     multiply(Number<0>{}, tile, own + next, Number<kEarly>{}, Number<kLate>{}, Number<4>{});
-    arrived<0>();
+    loads_arrived<0>();
     lds_barrier();
     loading(t + 2);
     multiply(Number<1>{}, next, own + tile, Number<0>{}, Number<kEarly>{}, Number<6>{});
     tile = next;
   }
-  arrived<0>();
+  loads_arrived<0>();
   settle();
 }
 

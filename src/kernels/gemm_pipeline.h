@@ -40,10 +40,16 @@ struct Sizes {
   static constexpr int kK = Tile::kRow / int(sizeof(T)), kSteps = kK / M::kStep;  // of a tile
   static constexpr int kTilesM = Tile::kM / 16 / Tile::kWavesM, kTilesN = Tile::kN / 16 / Tile::kWavesN;  // of a wave
   static constexpr int kOwnSteps = kSteps / Tile::kWavesK;
+#if defined(SDX_NO_OWN_ACCUMULATORS)
+  static constexpr bool kOwnAccumulators = false;
+#else
+  static constexpr bool kOwnAccumulators = true;
+#endif
 #if defined(SDX_LOADS_TO_LDS)
   /// See gemm_direct.h.
-  static constexpr bool kDirect = kTilesM * kTilesN == 64 && P::kLinearA && P::kLinearB && !P::kMaskedA &&
-                                  !P::kMaskedB && P::kAccessA == Access::kVector && P::kAccessB == Access::kVector;
+  static constexpr bool kDirect = kOwnAccumulators && kTilesM * kTilesN == 64 && P::kLinearA && P::kLinearB &&
+                                  !P::kMaskedA && !P::kMaskedB && P::kAccessA == Access::kVector &&
+                                  P::kAccessB == Access::kVector;
   /// See gemm_ring.h.
   static constexpr bool kRing = Tile::kInFlight == 0;
 #else

@@ -31,6 +31,7 @@
 #pragma once
 #include "layout_gemm.h"
 #include "matrix.h"
+#include "unroll.h"
 
 namespace sdx {
 
@@ -163,10 +164,6 @@ SDX_FN void load(Words3& to, const void* base, u32 offset) {
 }
 #endif
 
-template <int Value>
-struct Number {
-  static constexpr int value = Value;
-};
 template <bool Value>
 struct Flag {
   static constexpr bool value = Value;

@@ -8,15 +8,6 @@ namespace gemm_detail {
 
 #if defined(SDX_LOADS_TO_LDS)
 
-/// The same as load_to_lds() for an address that hardware checks (kBufferA): from kOutside on, which the sum of both
-/// offsets may reach, LDS gets zeros.
-SDX_FN void load_to_lds(vec16 buffer, u32 offset, u32 more, u32 to) {
-  asm volatile("s_mov_b32 m0, %3\n\ts_nop 0\n\tbuffer_load_dwordx4 %0, %1, %2 offen lds"
-               :
-               : "v"(offset), "s"(buffer), "s"(more), "s"(to)
-               : "m0");
-}
-
 /// The chunks of an operand's tile that a lane loads, tile by tile: see DirectPart, but loads may be of a convolution's
 /// image, and rows in LDS may be in the order of turned_row<Run>().
 template <class L, int Threads, int Run>
@@ -182,7 +173,7 @@ SDX_FN void multiply_ring(const P& p, AccTile& acc, const WavePart<Tile, P>& par
   each<kStages>([&](auto left) __attribute__((always_inline)) {
     constexpr int kLeft = left.value + 1;  // tiles of the first loads
     if (kLeft == kStages ? count >= kStages : count == kLeft)
-      arrived<(kLeft - 1) * kLoads - (kLeft == kStages ? kLate : 0)>();
+      loads_arrived<(kLeft - 1) * kLoads - (kLeft == kStages ? kLate : 0)>();
   });
   lds_barrier();
 #pragma clang loop unroll(full)
@@ -193,7 +184,7 @@ SDX_FN void multiply_ring(const P& p, AccTile& acc, const WavePart<Tile, P>& par
                          __attribute__((always_inline)) { return at == (kStages - 1) * kBytes ? 0 : at + kBytes; };
   // After these the next tile is in LDS, and this one may be overwritten: all waves have its operands.
   const auto next_tile = [&](auto flying) __attribute__((always_inline)) {
-    arrived<flying.value * kLoads>();
+    loads_arrived<flying.value * kLoads>();
     lds_barrier();
     loading = tile, tile = after(tile), ++t;
   };

@@ -2,27 +2,13 @@
 #include "compile/llvm/amd_report.h"
 
 #include <llvm/BinaryFormat/MsgPackDocument.h>
-#include <llvm/MC/MCAsmInfo.h>
-#include <llvm/MC/MCContext.h>
-#include <llvm/MC/MCDisassembler/MCDisassembler.h>
-#include <llvm/MC/MCInst.h>
-#include <llvm/MC/MCInstrInfo.h>
-#include <llvm/MC/MCRegisterInfo.h>
-#include <llvm/MC/MCSubtargetInfo.h>
-#include <llvm/MC/MCTargetOptions.h>
-#include <llvm/MC/TargetRegistry.h>
 #include <llvm/Object/ELFObjectFile.h>
-#include <llvm/Support/TargetSelect.h>
-#include <llvm/Support/raw_ostream.h>
 
+#include <algorithm>
 #include <array>
-#include <memory>
-#include <mutex>
 
-#include "compile/llvm/llvm_process.h"
+#include "compile/llvm/amd_disassembler.h"
 #include "support/error.h"
-
-extern "C" void LLVMInitializeAMDGPUDisassembler();
 
 namespace sardonyx {
 namespace {
@@ -86,51 +72,14 @@ std::vector<KernelCode> metadata_of(const llvm::object::ELFFile<ELF64LE>& file) 
   return out;
 }
 
-/// LLVM's disassembler of one chip.
-class Disassembler {
- public:
-  explicit Disassembler(const std::string& chip) {
-    static std::once_flag once;
-    initialize_llvm();
-    std::call_once(once, [] { LLVMInitializeAMDGPUDisassembler(); });
-    const llvm::Triple triple("amdgcn-amd-amdhsa");
-    std::string error;
-    const llvm::Target* target = llvm::TargetRegistry::lookupTarget(triple, error);
-    check(target != nullptr, "{}", error);
-    registers_.reset(target->createMCRegInfo(triple));
-    assembly_.reset(target->createMCAsmInfo(*registers_, triple, llvm::MCTargetOptions()));
-    instructions_.reset(target->createMCInstrInfo());
-    subtarget_.reset(target->createMCSubtargetInfo(triple, chip, ""));
-    context_ = std::make_unique<llvm::MCContext>(triple, assembly_.get(), registers_.get(), subtarget_.get());
-    disassembler_.reset(target->createMCDisassembler(*subtarget_, *context_));
-    check(disassembler_ != nullptr, "no disassembler for {}", chip);
-  }
-
-  void count(llvm::ArrayRef<std::uint8_t> code, KernelCode& k) const {
-    constexpr std::array<llvm::StringRef, 5> kMatrix = {"V_MFMA", "V_SMFMAC", "V_WMMA", "V_SWMMAC", "V_DOT"};
-    for (std::uint64_t at = 0; at < code.size();) {
-      llvm::MCInst inst;
-      std::uint64_t size = 0;
-      if (disassembler_->getInstruction(inst, size, code.slice(at), at, llvm::nulls()) !=
-          llvm::MCDisassembler::Success) {
-        at += 4;  // padding, data
-        continue;
-      }
-      const llvm::StringRef name = instructions_->getName(inst.getOpcode());
-      ++k.instructions;
-      for (const llvm::StringRef m : kMatrix) k.matrix_instructions += name.starts_with(m);
-      at += std::max<std::uint64_t>(size, 4);
-    }
-  }
-
- private:
-  std::unique_ptr<llvm::MCRegisterInfo> registers_;
-  std::unique_ptr<llvm::MCAsmInfo> assembly_;
-  std::unique_ptr<llvm::MCInstrInfo> instructions_;
-  std::unique_ptr<llvm::MCSubtargetInfo> subtarget_;
-  std::unique_ptr<llvm::MCContext> context_;
-  std::unique_ptr<llvm::MCDisassembler> disassembler_;
-};
+void count(const AmdDisassembler& disassembler, llvm::ArrayRef<std::uint8_t> code, KernelCode& k) {
+  constexpr std::array<llvm::StringRef, 5> kMatrix = {"V_MFMA", "V_SMFMAC", "V_WMMA", "V_SWMMAC", "V_DOT"};
+  disassembler.each(code, [&](const llvm::MCInst* inst) {
+    if (inst == nullptr) return;
+    ++k.instructions;
+    for (const llvm::StringRef m : kMatrix) k.matrix_instructions += disassembler.name(*inst).starts_with(m);
+  });
+}
 
 }  // namespace
 
@@ -139,7 +88,7 @@ std::vector<KernelCode> read_amd(std::string_view object, const std::string& chi
                                 llvm::MemoryBufferRef(llvm::StringRef(object.data(), object.size()), "code object")),
                             "it is no ELF file");
   std::vector<KernelCode> kernels = metadata_of(elf.getELFFile());
-  const Disassembler disassembler(chip);
+  const AmdDisassembler disassembler(chip);
   for (const llvm::object::ELFSymbolRef symbol : elf.symbols()) {
     const llvm::StringRef name = value_of(symbol.getName(), "a symbol's name");
     const auto k = std::find_if(kernels.begin(), kernels.end(), [&](const KernelCode& c) { return name == c.symbol; });
@@ -150,7 +99,7 @@ std::vector<KernelCode> read_amd(std::string_view object, const std::string& chi
     const llvm::StringRef bytes = value_of(section->getContents(), "its code");
     const std::uint64_t at = value_of(symbol.getAddress(), "a symbol's address") - section->getAddress();
     if (at > bytes.size() || k->code_bytes > bytes.size() - at) damaged("a symbol's place");
-    disassembler.count({bytes.bytes_begin() + at, k->code_bytes}, *k);
+    count(disassembler, {bytes.bytes_begin() + at, k->code_bytes}, *k);
   }
   return kernels;
 }

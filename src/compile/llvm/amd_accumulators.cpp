@@ -1,0 +1,79 @@
+#include "compile/llvm/amd_accumulators.h"
+
+#include <llvm/Object/ELFObjectFile.h>
+
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "compile/llvm/amd_disassembler.h"
+#include "support/error.h"
+
+namespace sardonyx {
+namespace {
+
+using llvm::object::ELF64LE;
+
+constexpr llvm::StringRef kLabel = "sdx_own_accumulators";
+
+template <typename T>
+T value_of(llvm::Expected<T> e) {
+  if (!e) fail(ErrorKind::kCompile, "the compiler's object can't be read: {}", llvm::toString(e.takeError()));
+  return std::move(*e);
+}
+
+bool keeps(const AmdDisassembler& disassembler, llvm::ArrayRef<std::uint8_t> code) {
+  std::set<llvm::StringRef> cleared;
+  bool kept = true;
+  disassembler.each(code, [&](const llvm::MCInst* inst) {
+    if (inst == nullptr) {  // unknown instructions could do anything
+      kept = false;
+      return;
+    }
+    for (unsigned i = 0; i < disassembler.description(*inst).getNumDefs(); ++i) {
+      const llvm::MCOperand& to = inst->getOperand(i);
+      if (!to.isReg()) continue;
+      const llvm::StringRef name = disassembler.name(*inst), to_name = disassembler.register_name(to.getReg());
+      if (!to_name.starts_with("AGPR")) continue;
+      const auto operand = [&](unsigned n) {
+        return n < inst->getNumOperands() ? inst->getOperand(n) : llvm::MCOperand();
+      };
+      if (name.starts_with("V_ACCVGPR_WRITE"))
+        kept &= operand(1).isImm() && operand(1).getImm() == 0 && cleared.insert(to_name).second;
+      else
+        kept &= name.starts_with("V_MFMA") && operand(3).isReg() && operand(3).getReg() == to.getReg();
+    }
+  });
+  return kept;
+}
+
+}  // namespace
+
+bool keeps_accumulators(std::string_view object, const std::string& chip) {
+  const auto elf = value_of(llvm::object::ELFObjectFile<ELF64LE>::create(
+      llvm::MemoryBufferRef(llvm::StringRef(object.data(), object.size()), "object")));
+  struct Place {
+    std::uint64_t section, at;
+  };
+  const auto place_of = [](const llvm::object::ELFSymbolRef& symbol) {
+    return Place{value_of(symbol.getSection())->getIndex(), value_of(symbol.getValue())};
+  };
+  std::vector<Place> labels;
+  for (const llvm::object::ELFSymbolRef symbol : elf.symbols())
+    if (value_of(symbol.getName()).starts_with(kLabel)) labels.push_back(place_of(symbol));
+  if (labels.empty()) return true;
+  const AmdDisassembler disassembler(chip);
+  for (const llvm::object::ELFSymbolRef symbol : elf.symbols()) {
+    if (symbol.getELFType() != llvm::ELF::STT_FUNC || value_of(symbol.getSection()) == elf.section_end()) continue;
+    const Place begin = place_of(symbol);
+    const std::uint64_t size = symbol.getSize();
+    const auto own = [&](const Place& p) { return p.section == begin.section && p.at - begin.at < size; };
+    if (std::erase_if(labels, own) == 0) continue;
+    const llvm::StringRef bytes = value_of(value_of(symbol.getSection())->getContents());
+    if (begin.at > bytes.size() || size > bytes.size() - begin.at) return false;
+    if (!keeps(disassembler, {bytes.bytes_begin() + begin.at, size})) return false;
+  }
+  return labels.empty();  // one outside of functions could belong to any
+}
+
+}  // namespace sardonyx
