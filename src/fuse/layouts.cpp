@@ -97,7 +97,6 @@ class LayoutChooser {
   // Tokens that a model transposes and then views as an image: the view becomes the loop, so that it can be channels
   // last, which is often how the tokens are in memory.
   void compute_images() {
-    if (!options_.operands_in_any_order) return;
     const Uses uses = uses_of(g_);
     for (const auto& n : g_.nodes)
       if (n->as<ViewOp>() && wanted_.count(n->outputs[0]) && !fixed_.count(n->outputs[0]))

@@ -10,6 +10,8 @@ FuseOptions host_fuse_options() {
   o.transposed_constants = true;
   o.integer_tiles = true;
   o.integer_left = DType::kUInt8;
+  o.untranspose = true;
+  o.hoist_elementwise = true;
   auto accepts = [](const TileKernel& k, std::string& why) {
     if (k.node->as<MatMulOp>()) return match_gemm(k, why).has_value();
     if (k.node->as<ConvOp>()) return match_conv(k, false, why).has_value();

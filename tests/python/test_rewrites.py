@@ -307,6 +307,31 @@ def test_transposed_constant_weights_are_read_as_they_are_stored(rows, kind, tmp
     assert (tmp_path / "saved").stat().st_size < stored + merged + 200_000
 
 
+def test_tokens_between_a_gemm_and_a_depthwise_convolution_are_not_copied():
+    """Transposed and viewed as an image, which has its channels last in memory: how the GEMM writes them."""
+    model = parse("""
+      g (float[n, 48, 20] x) => (float[n, 48, 24] y) {
+        a = MatMul (x, w)
+        b = Add (a, bias)
+        t = Transpose <perm = [0, 2, 1]> (b)
+        image = Constant <value_ints = [-1, 32, 6, 8]> ()
+        i = Reshape (t, image)
+        c = Conv <pads = [1, 1, 1, 1], group = 32> (i, k)
+        tokens = Constant <value_ints = [-1, 32, 48]> ()
+        f = Reshape (c, tokens)
+        u = Transpose <perm = [0, 2, 1]> (f)
+        r = Sin (u)
+        y = MatMul (r, v)
+      }""")
+    weights = {"w": rand(20, 32), "bias": rand(32, seed=1), "k": rand(32, 1, 3, 3, seed=2), "v": rand(32, 24, seed=3)}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(w, name) for name, w in weights.items())
+    feed = {"x": rand(2, 48, 20, seed=4)}
+    got, want = sardonyx.compile(model), sardonyx.compile(model, fuse=False)
+    # Sines of sums of 9 values of up to 20, in another order; then sums of 32 terms.
+    np.testing.assert_allclose(got.run(feed)["y"], want.run(feed)["y"], rtol=1e-4, atol=5e-4)
+    assert len(kernels(got, feed)) == 4  # GEMM with bias, convolution, sine, GEMM
+
+
 @pytest.mark.parametrize("kind", ["float", "float16", "int64", "bool", "uint8"])
 @pytest.mark.parametrize("sizes", [(1, 3, 64), (9000, 5, 8192, 1)])
 def test_parts_of_a_concatenation(kind, sizes):
