@@ -25,9 +25,9 @@ class Generator {
 
   LoopSource run() {
     if (kernel_.stages.size() == 1 && kernel_.outer.empty())
-      single(kernel_.stages[0]);
-    else if (const auto stage = across_rows())
-      single(*stage);
+      single(kernel_.stages[0].out, flat_loop(kernel_.stages[0]));
+    else if (const auto loop = across_rows())
+      single(kernel_.stages.back().out, *loop);
     else
       several();
     return source();
@@ -71,7 +71,7 @@ class Generator {
       hi = "hi";
     }
     decode(rows, "q");
-    innermost({kernel.out, {}, {}, body}, column, body, offset, lo, hi);
+    innermost(kernel.out, column, body, offset, lo, hi);
     emit_.close();
     return source();
   }
@@ -101,42 +101,19 @@ class Generator {
     return s;
   }
 
-  // Stages with one element for each row as a single one, if they reduce along a distance (a mean over an image whose
+  // Stages with one element for each row as a single loop, if they reduce along a distance (a mean over an image whose
   // channels are last): then rows next to each other are better reduced side by side than each on its own. Earlier
   // stages that are stored (a pooling that several nodes read) become beside_.
-  std::optional<Stage> across_rows() {
-    Stage one = kernel_.stages.back();
-    std::vector<Stage> stored;
-    for (std::size_t k = kernel_.stages.size(); k-- > 0;) {
-      const Stage& stage = kernel_.stages[k];
-      if (!stage.inner.empty()) return std::nullopt;
-      if (k + 1 == kernel_.stages.size()) continue;
-      const auto computed = [&](const Expr& x) {
-        return x->op == Op::kLoad && x->value == stage.out ? stage.body : Expr();
-      };
-      one.body = rewrite(one.body, computed);
-      for (Stage& s : stored) s.body = rewrite(s.body, computed);
-      if (stage.stored) stored.push_back(stage);
-    }
-    const auto [vars, body, offset] = flat_loop(one);
+  std::optional<FlatLoop> across_rows() {
+    std::optional<OutputLoop> loop = output_loop(kernel_);
+    if (!loop || loop->vars.empty() || loop->outputs.back().out != kernel_.stages.back().out) return std::nullopt;
     Exprs reductions;
-    top_reductions(body, reductions);
-    if (vars.empty() || !side_by_side(reductions, vars.back())) return std::nullopt;
-    std::vector<Beside> beside;
-    for (const Stage& s : stored) {
-      const FlatLoop f = flat_loop(s);
-      Exprs needed;
-      top_reductions(f.body, needed);
-      const auto known = [&](const Expr& r) {
-        return std::any_of(reductions.begin(), reductions.end(), [&](const Expr& x) { return same(x, r); });
-      };
-      if (!std::equal(f.vars.begin(), f.vars.end(), vars.begin(), vars.end(), same) ||
-          !std::all_of(needed.begin(), needed.end(), known))
-        return std::nullopt;
-      beside.push_back({s.out, f.body, f.offset});
-    }
-    beside_ = std::move(beside);
-    return one;
+    for (const OutputLoop::Output& o : loop->outputs) top_reductions(o.body, reductions);
+    if (!side_by_side(reductions, loop->vars.back())) return std::nullopt;
+    const OutputLoop::Output last = loop->outputs.back();
+    loop->outputs.pop_back();
+    beside_ = std::move(loop->outputs);
+    return FlatLoop{std::move(loop->vars), last.body, last.offset};
   }
 
   // Names outer variables from the number of a work item, in `q`.
@@ -160,9 +137,10 @@ class Generator {
   }
 
   // for (var in [lo, hi)) out[offset] = body, with reductions side by side if that is better.
-  void innermost(const Stage& stage, const Expr& var, const Expr& body, const Expr& offset, const std::string& lo,
+  void innermost(const Value* out, const Expr& var, const Expr& body, const Expr& offset, const std::string& lo,
                  const std::string& hi) {
     Exprs reductions;
+    for (const OutputLoop::Output& b : beside_) top_reductions(b.body, reductions);
     top_reductions(body, reductions);
     if (side_by_side(reductions, var)) {
       const std::string t0 = emit_.fresh("v"), n = emit_.fresh("n");
@@ -202,23 +180,23 @@ class Generator {
       emit_.line(fmt::format("const i64 {} = {} + t;", i, t0));
       emit_.bind(var, i);
       for (std::size_t j = 0; j < arrays.size(); ++j) emit_.bind_value(reductions[j], arrays[j] + "[t]");
-      for (const Beside& b : beside_) {
+      for (const OutputLoop::Output& b : beside_) {
         const std::string y = emit_.value(b.body);
         store(b.out, b.offset, y);
       }
       const std::string x = emit_.value(body);
-      store(stage.out, offset, x);
+      store(out, offset, x);
       emit_.close();
       emit_.close();
       return;
     }
-    if (in_parts(body, var) && !body->has_reduce) return parts(stage, var, body, offset, lo, hi);
+    if (in_parts(body, var) && !body->has_reduce) return parts(out, var, body, offset, lo, hi);
     const std::string i = emit_.fresh("i");
     if (!body->has_reduce) emit_.line("#pragma clang loop vectorize(assume_safety)");
     emit_.open(fmt::format("for (i64 {0} = {1}; {0} < {2}; ++{0})", i, lo, hi));
     emit_.bind(var, i);
     const std::string x = emit_.value(body);
-    store(stage.out, offset, x);
+    store(out, offset, x);
     emit_.close();
   }
 
@@ -235,17 +213,16 @@ class Generator {
 
   // innermost() of a concatenation: part by part, as a vectorised loop would read all parts for each element. Parts
   // that are only copied are no loops, which take milliseconds each to compile.
-  void parts(const Stage& stage, const Expr& var, const Expr& body, const Expr& offset, const std::string& lo,
+  void parts(const Value* out, const Expr& var, const Expr& body, const Expr& offset, const std::string& lo,
              const std::string& hi) {
     const std::string end = emit_.fresh("n");
     emit_.line(fmt::format("const i64 {} = min(max(i64({}), {}), i64({}));", end, lo,
                            emit_.value(body->args[0]->args[1]), hi));
     for (const auto& [part, from, to] : {std::tuple(body->args[1], lo, end), std::tuple(body->args[2], end, hi)}) {
-      const bool copies = part->op == Op::kLoad && part->dtype == stage.out->dtype &&
-                          part->value->dtype == part->dtype && part->args.size() == 1 && advances(part->args[0], var) &&
-                          advances(offset, var);
+      const bool copies = part->op == Op::kLoad && part->dtype == out->dtype && part->value->dtype == part->dtype &&
+                          part->args.size() == 1 && advances(part->args[0], var) && advances(offset, var);
       if (!copies) {
-        innermost(stage, var, part, offset, from, to);
+        innermost(out, var, part, offset, from, to);
         continue;
       }
       emit_.open(fmt::format("if ({} < {})", from, to));
@@ -253,21 +230,21 @@ class Generator {
       emit_.line(fmt::format("const i64 {} = {};", i, from));
       emit_.bind(var, i);
       const std::string source = emit_.value(part->args[0]), target = emit_.value(offset);
-      written_.push_back(stage.out);
-      emit_.line(fmt::format("__builtin_memcpy({} + {}, {} + {}, u64({} - {}) * {});", emit_.buffer(stage.out), target,
+      written_.push_back(out);
+      emit_.line(fmt::format("__builtin_memcpy({} + {}, {} + {}, u64({} - {}) * {});", emit_.buffer(out), target,
                              emit_.buffer(part->value), source, to, from, size_of(part->dtype)));
       emit_.close();
     }
   }
 
-  void single(const Stage& stage) {
-    const auto [vars, body, offset] = flat_loop(stage);
+  void single(const Value* out, const FlatLoop& loop) {
+    const auto& [vars, body, offset] = loop;
     if (vars.empty()) {  // one element
       work_items_ = 1;
       work_ = cost_of(body);
       emit_.open("if (begin < end)");
       const std::string x = emit_.value(body);
-      store(stage.out, offset, x);
+      store(out, offset, x);
       emit_.close();
       return;
     }
@@ -293,7 +270,7 @@ class Generator {
     } else
       hi = extent;
     decode(outer, "q");
-    innermost(stage, inner, body, offset, lo, hi);
+    innermost(out, inner, body, offset, lo, hi);
     emit_.close();
   }
 
@@ -303,6 +280,18 @@ class Generator {
     emit_.line("#pragma clang loop vectorize(disable)");
     emit_.open("for (i64 p = begin; p < end; ++p)");
     emit_.line("i64 q = p;");
+  }
+
+  // The stage's own variables, innermost the dim that is contiguous in memory.
+  static Exprs in_memory_order(const Stage& stage) {
+    if (stage.out->storage_order.empty()) return stage.inner;
+    Exprs vars;
+    for (const int d : stage.out->storage_order) {
+      const Expr& at = stage.index[static_cast<std::size_t>(d)];
+      if (std::any_of(stage.inner.begin(), stage.inner.end(), [&](const Expr& v) { return same(v, at); }))
+        vars.push_back(at);
+    }
+    return vars;
   }
 
   void several() {
@@ -325,28 +314,21 @@ class Generator {
         if (stage.stored) store(stage.out, offset, local);
         continue;
       }
-      // Innermost the dim that is contiguous in memory.
-      Exprs vars = merge_vars(stage.inner, body, offset);
+      Exprs vars = merge_vars(in_memory_order(stage), body, offset);
       for (std::size_t k = 0; k + 1 < vars.size(); ++k) {
         const std::string i = emit_.fresh("i"), extent = emit_.value(vars[k]->args[0]);
         emit_.open(fmt::format("for (i64 {0} = 0; {0} < {1}; ++{0})", i, extent));
         emit_.bind(vars[k], i);
       }
       const std::string extent = emit_.value(vars.back()->args[0]);
-      innermost(stage, vars.back(), body, offset, "0", extent);
+      innermost(stage.out, vars.back(), body, offset, "0", extent);
       for (std::size_t k = 0; k + 1 < vars.size(); ++k) emit_.close();
     }
     emit_.close();
   }
 
-  // What else the loop of across_rows() stores for each of its elements.
-  struct Beside {
-    const Value* out;
-    Expr body, offset;
-  };
-
   const LoopKernel kernel_;
-  std::vector<Beside> beside_;
+  std::vector<OutputLoop::Output> beside_;  // what else the loop of across_rows() stores for each of its elements
   std::string text_;
   Emitter emit_;
   std::vector<const Value*> written_;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "fuse/byte_stores.h"
+#include "fuse/compute_views.h"
 #include "fuse/epilogues.h"
 #include "graph/analysis.h"
 
@@ -162,41 +163,6 @@ class Inliner {
     for (const auto& [v, n] : loads_in(e->args[2], known)) uses[v] = std::max(uses[v], n);
     for (const auto& [v, n] : loads_in(e->args[0], known)) uses[v] += n;
     return known[e.get()] = uses;
-  }
-
-  // Replaces loads of views by loads of what they view.
-  static Expr through_views(const Expr& x) {
-    const Value* v = x->value;
-    Exprs i = x->args;
-    while (v->producer && v->producer->as<ViewOp>()) {
-      const Value* source = v->producer->inputs[0];
-      i = viewed_index(i, *v, *source);
-      v = source;
-    }
-    return v == x->value ? x : load(v, x->dtype, i);
-  }
-
-  // The index into `source` of the element `index` of its view v. The index lies within v's shape, but that may follow
-  // only from a condition around the load (a window that reaches outside of an image), so divisions remain that cannot
-  // be simplified. They can be for a variable of the dim's extent, which stands in for the index here.
-  static Exprs viewed_index(const Exprs& index, const Value& v, const Value& source) {
-    Exprs direct = idx::delinearize(idx::linearize(index, v.shape), source.shape);
-    if (quotients(direct) == 0) return direct;
-    Exprs stand_ins;
-    std::vector<std::pair<Expr, Expr>> to;
-    for (std::size_t k = 0; k < index.size(); ++k) {
-      stand_ins.push_back(loop_var(v.shape[k]));
-      to.emplace_back(stand_ins.back(), index[k]);
-    }
-    Exprs within = idx::delinearize(idx::linearize(stand_ins, v.shape), source.shape);
-    for (Expr& e : within) e = substitute(e, to);
-    return quotients(within) < quotients(direct) ? within : direct;
-  }
-
-  static int quotients(const Exprs& index) {
-    int n = 0;
-    for (const Expr& i : index) visit(i, [&](const Expr& x) { n += x->op == Op::kFloorDiv || x->op == Op::kMod; });
-    return n;
   }
 
   bool reads_tile_output(const LoopOp& l) const {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "fuse/compute_views.h"
 #include "fuse/layout_queries.h"
 #include "graph/analysis.h"
 
@@ -100,7 +101,7 @@ class LayoutChooser {
     const Uses uses = uses_of(g_);
     for (const auto& n : g_.nodes)
       if (n->as<ViewOp>() && wanted_.count(n->outputs[0]) && !fixed_.count(n->outputs[0]))
-        compute_view(n->outputs[0], uses);
+        compute_view_of(n->outputs[0], uses);
   }
 
   // Channels last for convolutions, what they read, and loops that read such values in place.
@@ -186,7 +187,7 @@ class LayoutChooser {
         if (operand->op != Op::kLoad) continue;
         auto* v = const_cast<Value*>(operand->value);
         if (v->graph != &g_ || !v->storage_order.empty() || soft_.count(v) || uses.at(v).size() != 1) continue;
-        if (!same(operand->args.back(), element)) compute_view(v, uses);
+        if (!same(operand->args.back(), element)) compute_view_of(v, uses);
         const Node* producer = v->producer;
         if (!producer || !producer->as<LoopOp>() || absorbed_.count(producer) || constants_.count(producer)) continue;
         std::vector<int> order;
@@ -205,7 +206,7 @@ class LayoutChooser {
   }
 
   // Makes a view of a loop's result, which nothing else reads, that loop itself.
-  void compute_view(Value* v, const Uses& uses) {
+  void compute_view_of(Value* v, const Uses& uses) {
     if (!v->producer || !v->producer->as<ViewOp>()) return;
     Value* source = v->producer->inputs[0];
     const Node* p = source->producer;
@@ -213,13 +214,7 @@ class LayoutChooser {
     if (!l || l->body->has_reduce || source->graph != &g_ || absorbed_.count(p) || constants_.count(p) ||
         soft_.count(source) || uses.at(source).size() != 1 || p->outputs.size() != 1 || source->dtype != v->dtype)
       return;
-    const Exprs vars = vars_of(v->shape), at = idx::delinearize(idx::linearize(vars, v->shape), source->shape);
-    std::vector<std::pair<Expr, Expr>> to;
-    for (std::size_t k = 0; k < at.size(); ++k) to.emplace_back(l->vars[k], at[k]);
-    Node& view = *v->producer;
-    view.op = LoopOp{vars, substitute(l->body, to)};
-    view.origin = join_origins(p->origin, view.origin);
-    refresh_inputs(view);
+    compute_view(*v->producer);
   }
 
   // Adds copies where orders differ: inputs of convolutions, operands of their epilogues.

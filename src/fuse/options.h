@@ -69,6 +69,9 @@ struct FuseOptions {
   bool lazy_selections = false;
   /// Long reductions with few results are split (fuse/split_reductions.h).
   bool split_reductions = false;
+  /// With split_reductions: the device runs some threads, each of which reduces in vectors (a CPU), instead of
+  /// thousands.
+  bool few_threads = false;
   /// GEMMs of groups of rows (MatMulOp::end) are tile kernels (fuse/groups_to_blocks.h).
   bool row_groups = false;
   /// Convolutions with few input channels get more of them (fuse/fill_channels.h).
@@ -81,6 +84,8 @@ struct FuseOptions {
   bool merge_groups = false;
   /// Convolutions of large images to few channels become GEMMs and sums (fuse/conv_by_taps.h).
   bool conv_by_taps = false;
+  /// Loops whose result is read in another shape take that shape (fuse/compute_views.h).
+  bool compute_views = false;
   /// Element-wise work after a transpose of a window's result is done before it (fuse/hoist_elementwise.h).
   bool hoist_elementwise = false;
   /// GEMMs whose result is read transposed exchange their operands (fuse/transpose_gemm.h).

@@ -5,6 +5,7 @@
 #include "fuse/append_sources.h"
 #include "fuse/attention.h"
 #include "fuse/closed_forms.h"
+#include "fuse/compute_views.h"
 #include "fuse/conv_by_taps.h"
 #include "fuse/fill_channels.h"
 #include "fuse/float8_gemm.h"
@@ -102,6 +103,11 @@ constexpr Pass kPasses[] = {
     {"merge_matmuls", "unless fusion is off", "Merges GEMMs that share their left operand and have constant weights.",
      "Before inlining: the bias additions that it merges are still separate loops.", fusing,
      [](PassState& s) { merge_matmuls(s.graph, s.options); }},
+    {"compute_views", "compute_views, unless fusion is off",
+     "Gives loops whose result is read in another shape (group norms) that shape.",
+     "Before inlining, which looks through views and would leave such a loop in its own shape.",
+     [](const FuseOptions& o) { return o.compute_views && !o.disabled; },
+     [](PassState& s) { compute_views(s.graph, s.options); }},
     {"inline_loops", "unless fusion is off", "Inlines loops and views into the loops and GEMMs that read them.",
      "Before all patterns over loop bodies, which then need no knowledge of how a model spells its operators.", fusing,
      [](PassState& s) { inline_loops(s.graph, s.options); }},

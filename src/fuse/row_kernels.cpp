@@ -158,7 +158,7 @@ class Grouper {
     return wider;
   }
 
-  // On a GPU: whether the first reduction is along columns of more elements than a thread keeps in registers.
+  // Whether the first reduction is along columns of more elements than a thread keeps in registers.
   // Neighbouring columns are then reduced side by side, and loops that use the results or feed the reduction are better
   // in a separate kernel, which reads along memory.
   bool reduces_long_columns() const {
@@ -174,8 +174,8 @@ class Grouper {
     return columns && longer;
   }
 
-  // On a GPU: whether there are few rows and the loop is much longer than what is reduced (partial results): a separate
-  // kernel has more workgroups.
+  // Whether there are few rows and the loop is much longer than what is reduced (partial results): a separate kernel
+  // has more workgroups, or threads.
   bool longer_than_few_rows(const Node* n, const std::vector<int>& outer_at) const {
     const std::int64_t rows = assumed_product(outer_extents_);
     std::int64_t length = 0, longest = 1;
@@ -201,7 +201,7 @@ class Grouper {
   // Each row would write one element here and one there; a separate kernel has neighbouring threads on neighbouring
   // elements.
   bool runs_across_memory(const Node* n, const std::vector<int>& outer_at) const {
-    if (!options_.split_reductions) return false;
+    if (!options_.split_reductions || options_.few_threads) return false;
     const Value* out = n->outputs[0];
     const auto* l = n->as<LoopOp>();
     std::int64_t length = 1, extent = 0;

@@ -34,6 +34,14 @@ constexpr std::int64_t kLongRun = 512;            // contiguous elements that a 
 constexpr std::int64_t kManyRuns = 64;            // shorter runs, whose elements become columns
 constexpr std::int64_t kEnoughWindows = 4096;     // results of windows from which on a second kernel does not pay
 
+// On a CPU.
+constexpr std::int64_t kThreads = 64;          // with work for so many, a reduction is not divided further
+constexpr std::int64_t kVectorRun = 32;        // contiguous elements that the innermost loop reduces in vectors
+constexpr std::int64_t kLeastRuns = 8;         // of shorter runs: fewer are not worth a second kernel
+constexpr std::int64_t kColumns = 256;         // columns of a work item
+constexpr std::int64_t kLeastOfItem = 16384;   // elements of a work item
+constexpr std::int64_t kLeastDivided = 65536;  // elements that are divided among threads
+
 // Reductions of `e` that are always evaluated.
 void certain_reductions(const Expr& e, Exprs& out) {
   if (!e->has_reduce) return;
@@ -55,12 +63,13 @@ bool is_long(const Expr& r) {
 
 class Splitter {
  public:
-  explicit Splitter(Graph& g) : g_(g) {}
+  Splitter(Graph& g, bool few_threads) : g_(g), few_threads_(few_threads) {}
 
   // `r` as a reduction of partial results; empty if r stays as it is, with the reason in `why`.
   Expr split(const Expr& r, const Exprs& vars, const char*& why) {
     const auto kind = static_cast<ReduceKind>(r->i);
     const bool arg = kind >= ReduceKind::kArgMin;
+    if (few_threads_ && arg) return {};
     why = "it reduces what is itself a reduction";
     if (r->args[0]->has_reduce) return {};
     why = "it searches several dims";
@@ -74,14 +83,19 @@ class Splitter {
     Parts p;
     p.body = d->body;
     p.reduced = d->vars;
-    for (const Expr& v : vars)
-      if (mentions(r, v)) p.kept.push_back(v);
+    for (const Expr& v : vars) {
+      if (!mentions(r, v)) continue;
+      if (few_threads_ && is_const(v->args[0], 1))
+        p.body = substitute(p.body, {{v, Expr(0)}});
+      else
+        p.kept.push_back(v);
+    }
     why = "it is a window, and there are many";
     if (is_window(r, extent_of(p.kept), extent_of(p.reduced))) return {};
     why = "there are enough results, or parts would be too short";
-    if (!plan(p, arg)) return arg ? Expr() : in_memory_order(r, *d);
+    if (!(few_threads_ ? plan_vectors(p) : plan(p, arg))) return arg ? Expr() : in_memory_order(r, *d);
     if (arg) return split_arg(r, p);
-    if (const Expr e = of_exponentials(r, p)) return e;
+    if (const Expr e = few_threads_ ? Expr() : of_exponentials(r, p)) return e;
     if (const Expr e = of_squares(r, p)) return e;
     const Value* partial = loop(p, [&](const Index& i) { return reduce(kind, {i.at}, i.of(p.body)); });
     const Index whole = combined(p);
@@ -166,6 +180,39 @@ class Splitter {
     return true;
   }
 
+  // On a CPU: divides among threads what is long, and makes columns of the elements of runs shorter than a vector.
+  static bool plan_vectors(Parts& p) {
+    const auto reads_along = [&](const Expr& v) { return unit_loads(p.body, v, p.reduced) > 0; };
+    p.columns = std::any_of(p.kept.begin(), p.kept.end(), reads_along);
+    Exprs results = extents_of(p.kept);
+    const auto run = std::find_if(p.reduced.begin(), p.reduced.end(), reads_along);
+    std::int64_t length = 0, runs = 0;
+    if (!p.columns && run != p.reduced.end() && !is_one_run(p) && is_const_int((*run)->args[0], length) &&
+        length < kVectorRun) {
+      p.extra = {*run};
+      p.reduced.erase(run);
+      p.columns = true;
+      results.push_back(p.extra[0]->args[0]);
+    }
+    const Expr count = extent_of(p.reduced);
+    p.count = parts_for_threads(results, count, p.columns);
+    if (!p.extra.empty() && is_const_int(count, runs) && runs >= kLeastRuns)
+      p.count = std::max<std::int64_t>(p.count, 1);
+    if (p.count < (p.extra.empty() ? 2 : 1)) return false;
+    set_length(p, count);
+    return true;
+  }
+
+  // A number of parts with work for all threads; 0 if `count` elements for each of the results are few or unknown.
+  static std::int64_t parts_for_threads(const Exprs& results, const Expr& count, bool columns) {
+    std::int64_t length = 0;
+    const std::int64_t n = assumed_product(results);
+    if (n == 0 || !is_const_int(count, length)) return 0;
+    const std::int64_t width = columns ? std::min(n, kColumns) : 1, items = n / width;
+    if (width * length < kLeastDivided) return 0;
+    return std::min(kThreads / items, width * length / kLeastOfItem);
+  }
+
   static void set_length(Parts& p, const Expr& count) {
     p.even = p.count == 1 || (is_const(count) && count->i % (p.count * kMultiple) == 0);
     p.length = p.count == 1 ? count : idx::ceildiv(count, p.count * kMultiple) * Expr(kMultiple);
@@ -181,11 +228,14 @@ class Splitter {
   }
 
   // A reduction that stays whole but reads one run of memory in another order (an image whose channels are last): over
-  // the run from its begin to its end. Empty if it does so already, or reads none.
-  static Expr in_memory_order(const Expr& r, const ReducedDigits& d) {
+  // the run from its begin to its end. On a CPU, one that reads several dims: over these. Empty if it does so already,
+  // or reads none.
+  Expr in_memory_order(const Expr& r, const ReducedDigits& d) const {
     Parts p;
     p.reduced = d.vars;
     p.body = d.body;
+    if (few_threads_ && d.vars.size() > r->vars.size() && !is_one_run(p))
+      return reduce(static_cast<ReduceKind>(r->i), d.vars, d.body);
     if (d.vars.size() < 2 || unit_loads(r->args[0], r->vars.back(), r->vars) > 0 || !is_one_run(p)) return {};
     const Expr at = loop_var(extent_of(d.vars));
     std::vector<std::pair<Expr, Expr>> replace;
@@ -351,6 +401,7 @@ class Splitter {
   }
 
   Graph& g_;
+  const bool few_threads_;
 };
 
 }  // namespace
@@ -369,7 +420,7 @@ void split_reductions(Graph& g, const FuseOptions& options) {
     g.origin = n->origin;
     for (const Expr& r : reductions) {
       const char* why = nullptr;
-      if (const Expr y = Splitter(g).split(r, l->vars, why))
+      if (const Expr y = Splitter(g, options.few_threads).split(r, l->vars, why))
         done.emplace_back(r, y);
       else if (is_long(r))
         remark(options, "split_reductions", n->origin, [&] { return std::string(why); });

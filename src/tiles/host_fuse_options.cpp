@@ -12,6 +12,9 @@ FuseOptions host_fuse_options() {
   o.integer_left = DType::kUInt8;
   o.untranspose = true;
   o.hoist_elementwise = true;
+  o.compute_views = true;
+  o.split_reductions = true;
+  o.few_threads = true;
   auto accepts = [](const TileKernel& k, std::string& why) {
     if (k.node->as<MatMulOp>()) return match_gemm(k, why).has_value();
     if (k.node->as<ConvOp>()) return match_conv(k, false, why).has_value();

@@ -232,5 +232,67 @@ return %1)",
   EXPECT_GT(nodes(8), nodes(64));
 }
 
+FuseOptions on_cpu() {
+  FuseOptions o = splitting();
+  o.few_threads = true;
+  return o;
+}
+
+// On a CPU the channels of a group, which are fewer than a vector, are summed as columns.
+TEST(SplitReductionsOfFewThreads, ShortRunsBecomeColumns) {
+  expect_pass("split_reductions", R"(%0 = input float32[n, 14, 14, 64]
+%1 = loop float32[n < n, g < 8]: sum{r < 1568}(%0[n, mod(floordiv(r, 14), 14), mod(r, 14), g * 8 + floordiv(r, 196)])
+return %1)",
+              R"(%0 = input float32[n, 14, 14, 64]
+%1 = loop float32[p < 1, n < n, g < 8, c < 8]: sum{r < 196}(%0[n, p * 14 + floordiv(r, 14), mod(r, 14), g * 8 + c])
+%2 = loop float32[n < n, g < 8]: sum{p < 1, c < 8}(%1[p, n, g, c])
+return %2)",
+              on_cpu());
+}
+
+// Vectors are read along memory; sums of rows are only divided if there are few of many elements.
+TEST(SplitReductionsOfFewThreads, LongRunsStayWhole) {
+  expect_pass("split_reductions", R"(%0 = input float32[n, 14, 14, 256]
+%1 = loop float32[n < n, g < 4]: sum{r < 12544}(%0[n, mod(floordiv(r, 14), 14), mod(r, 14), g * 64 + floordiv(r, 196)])
+return %1)",
+              R"(%0 = input float32[n, 14, 14, 256]
+%1 = loop float32[n < n, g < 4]: sum{y < 14, x < 14, c < 64}(%0[n, y, x, g * 64 + c])
+return %1)",
+              on_cpu());
+  expect_unchanged("split_reductions", R"(%0 = input float32[n, 32768]
+%1 = loop float32[n < n]: sum{r < 32768}(%0[n, r])
+return %1)",
+                   on_cpu());
+  expect_pass("split_reductions", R"(%0 = input float32[131072]
+%1 = loop float32[i < 1]: sum{r < 131072}(%0[r])
+return %1)",
+              R"(%0 = input float32[131072]
+%1 = loop float32[p < 8]: sum{r < 16384}(%0[p * 16384 + r])
+%2 = loop float32[i < 1]: sum{p < 8}(%1[p])
+return %2)",
+              on_cpu());
+  expect_unchanged("split_reductions", R"(%0 = input float32[128, 131072]
+%1 = loop float32[i < 128]: sum{r < 131072}(%0[i, r])
+return %1)",
+                   on_cpu());
+}
+
+// A large image with few channels has too few columns for all threads.
+TEST(SplitReductionsOfFewThreads, FewColumnsAreDivided) {
+  const auto text = [](int rows, int columns) {
+    return fmt::format(R"(%0 = input float32[{0}, {1}]
+%1 = loop float32[c < {1}]: sum{{r < {0}}}(%0[r, c])
+return %1)",
+                       rows, columns);
+  };
+  expect_pass("split_reductions", text(16384, 32), R"(%0 = input float32[16384, 32]
+%1 = loop float32[p < 32, c < 32]: sum{r < 512}(%0[p * 512 + r, c])
+%2 = loop float32[c < 32]: sum{p < 32}(%1[p, c])
+return %2)",
+              on_cpu());
+  expect_unchanged("split_reductions", text(49, 1024), on_cpu());
+  expect_unchanged("split_reductions", text(16384, 16384), on_cpu());
+}
+
 }  // namespace
 }  // namespace sardonyx

@@ -1,0 +1,120 @@
+"""Loops of the host that reduce: sums across memory, short runs of memory, and few long sums."""
+
+import numpy as np
+import onnx.parser
+import pytest
+import sardonyx
+
+
+def rand(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def parse(text, **weights):
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]>\n{text}')
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(w, name) for name, w in weights.items())
+    return model
+
+
+def normalised(x, groups, scale, bias):
+    rows = x.astype(np.float64).reshape(len(x), groups, -1)
+    rows = (rows - rows.mean(2, keepdims=True)) / np.sqrt(rows.var(2, keepdims=True) + 1e-5)
+    return rows.reshape(x.shape) * scale[:, None, None] + bias[:, None, None]
+
+
+GROUP_NORM = """
+  g (float[n, {channels}, h, w] x) => (float[n, 8, h, w] y) {{
+    a = Conv (x, p)
+    rows = Constant <value_ints = [0, {groups}, -1]> ()
+    v = Reshape (a, rows)
+    m = InstanceNormalization <epsilon = 1e-5> (v, one, zero)
+    shape = Shape (a)
+    i = Reshape (m, shape)
+    s = Mul (i, scale)
+    t = Add (s, bias)
+    y = Conv (t, q)
+  }}"""
+
+
+@pytest.mark.parametrize("dims, trained", [({}, True), ({}, False), ({"n": 1, "h": 24, "w": 20}, True)])
+@pytest.mark.parametrize(
+    "channels, groups",
+    [
+        (64, 32),  # runs of 2 channels, which are shorter than a vector
+        (96, 3),  # runs of 32
+        (66, 11),  # of 6
+        (48, 1),  # one run of memory
+        (40, 40),  # columns
+    ],
+)
+def test_group_norms_of_images_with_channels_last(channels, groups, dims, trained):
+    """As PyTorch exports GroupNorm. Untrained, scale and bias are 1 and 0 and vanish; the mean is far from 0."""
+    scale = 1 + rand(channels, seed=1) / 4 if trained else np.ones(channels, np.float32)
+    bias = rand(channels, seed=2) if trained else np.zeros(channels, np.float32)
+    p, q = np.eye(channels, dtype=np.float32), rand(8, channels, seed=3) / 8
+    model = parse(
+        GROUP_NORM.format(channels=channels, groups=groups),
+        p=p[:, :, None, None],
+        q=q[:, :, None, None],
+        scale=scale[:, None, None],
+        bias=bias[:, None, None],
+        one=np.ones(groups, np.float32),
+        zero=np.zeros(groups, np.float32),
+    )
+    compiled = sardonyx.compile(model, dims=dims)
+    for n, h, w in [(1, 24, 20)] if dims else [(1, 24, 20), (3, 7, 5), (2, 1, 1)]:
+        x = 10 + rand(n, channels, h, w, seed=4)
+        want = np.einsum("nchw,oc->nohw", normalised(x, groups, scale, bias), q.astype(np.float64))
+        # Values of 10 lose 4 of 24 bits when the mean is subtracted; then up to 96 products a sum. One pixel of one
+        # channel is its own mean.
+        np.testing.assert_allclose(compiled(x=x)["y"], want, rtol=1e-4, atol=1e-4 if h > 1 else 2e-3)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("shape, axis", [((1, 200_000), 1), ((70_001, 30), 0), ((5, 131_072), 1), ((3, 40_000, 7), 1)])
+def test_long_sums_with_few_results(shape, axis, threads):
+    model = parse(f"""
+      g (float[{", ".join(map(str, shape))}] x) => (float[a] sum, float[b] most, float[c] deviation) {{
+        axes = Constant <value_ints = [{axis}]> ()
+        sum = ReduceSum <keepdims = 0> (x, axes)
+        most = ReduceMax <keepdims = 0> (x, axes)
+        mean = ReduceMean (x, axes)
+        d = Sub (x, mean)
+        e = Mul (d, d)
+        deviation = ReduceMean <keepdims = 0> (e, axes)
+      }}""")
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    x = 100 + rand(*shape)
+    wide = x.astype(np.float64)
+    got = sardonyx.compile(model, threads=threads)(x=x)
+    # A single float32 accumulator would be wrong by 1e-4 after 100,000 terms of one sign.
+    np.testing.assert_allclose(got["sum"], wide.sum(axis), rtol=2e-6)
+    np.testing.assert_array_equal(got["most"], x.max(axis))
+    np.testing.assert_allclose(got["deviation"], wide.var(axis), rtol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64", "double", "float16"])
+def test_long_sums_of_other_types(kind):
+    model = parse(f"""
+      g ({kind}[n, 24, 96, 50] x) => ({kind}[n, 4] y) {{
+        rows = Constant <value_ints = [0, 4, -1]> ()
+        t = Transpose <perm = [0, 3, 1, 2]> (x)
+        u = Slice (t, first, last, axes)
+        v = Reshape (u, rows)
+        two = Constant <value_ints = [2]> ()
+        y = ReduceMax <keepdims = 0> (v, two)
+      }}""", first=np.array([2]), last=np.array([50]), axes=np.array([1]))  # fmt: skip
+    dtype = onnx.helper.tensor_dtype_to_np_dtype({"int32": 6, "int64": 7, "double": 11, "float16": 10}[kind])
+    x = np.random.default_rng(0).integers(-1000, 1000, (2, 24, 96, 50)).astype(dtype)
+    want = x.transpose(0, 3, 1, 2)[:, 2:].reshape(2, 4, -1).max(2)
+    np.testing.assert_array_equal(sardonyx.compile(model)(x=x)["y"], want)
+
+
+def test_softmax_over_channels():
+    """Pixels next to each other are reduced side by side."""
+    model = parse("g (float[n, 70, h, w] x) => (float[n, 70, h, w] y) { y = Softmax <axis = 1> (x) }")
+    for shape in [(2, 70, 9, 11), (1, 70, 1, 1), (1, 70, 64, 3)]:
+        x = 4 * rand(*shape)
+        e = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+        np.testing.assert_allclose(sardonyx.compile(model)(x=x)["y"], e / e.sum(1, keepdims=True), rtol=1e-5)
