@@ -172,6 +172,7 @@ def measure(a: argparse.Namespace, name: str, results: Results) -> None:
         cache_type=a.cache_type,
         swap_memory=a.swap_memory << 20,
         step_tokens=a.step_tokens,
+        unpacked_weights=a.unpacked_weights,
         share_prefixes=False,  # the same trace runs several times
     ) as engine:
         if a.device != "host":
@@ -230,6 +231,7 @@ def main() -> None:
     parser.add_argument("--warm", type=int, default=2, help="requests of each client before a row, and 32 more")
     parser.add_argument("--cache-memory", type=int, default=24576, help="MiB")
     parser.add_argument("--cache-type", default="", help="int8 or fp8; bounds are still those of float16")
+    parser.add_argument("--unpacked-weights", action="store_true", help="int4: keep them in 16 bits too, for prompts")
     parser.add_argument("--swap-memory", type=int, default=0, help="MiB, for the pages of preempted requests")
     parser.add_argument(
         "--answers", type=pathlib.Path, help="a file: written if it does not exist, otherwise compared with"

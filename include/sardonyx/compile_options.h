@@ -40,6 +40,7 @@ struct Options {
   bool fuse = true;
   bool all_outputs = false;
   bool compile_ahead = false;
+  bool unpacked_weights = false;
   bool graphs = true;
   std::uint64_t device_memory_limit = 0;
   std::filesystem::path custom_operators;
@@ -140,6 +141,12 @@ inline constexpr OptionInfo kOptions[] = {
      .details = "A run waits for the kernels that it needs and for no others. Which kernels run does not depend on it. Saving a program "
                 "waits for all kernels, and `wait()` of a model does.",
      .flag = "--compile-ahead", .provider = "compile_ahead"},
+    {.name = "unpacked_weights", .field = &Options::unpacked_weights,
+     .help = "on a GPU, keeps constant weights of 4 and 8 bits in 16 bits too, for GEMMs of many rows, which otherwise unpack them in "
+             "each run",
+     .details = "They are unpacked when the model is loaded, and take four times (8 bits: twice) the memory of the packed ones, which few "
+                "rows still read. Programs of one process share them.",
+     .flag = "--unpacked-weights", .provider = "unpacked_weights"},
     {.name = "graphs", .field = &Options::graphs,
      .help = "on a GPU, replays runs whose sizes have occurred before as one HIP or CUDA graph",
      .at_load = true, .provider = "hip_graph_enable", .migraphx = {"migraphx_hip_graph_enable"}, .rocm = {"enable_hip_graph"}},

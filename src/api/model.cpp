@@ -183,6 +183,7 @@ std::shared_ptr<Program> Model::compile_for(const std::string& target, std::uniq
   build.threads = thread_count(options.threads);
   build.cache = std::make_shared<CodeCache>(c);
   build.fuse = options.fuse;
+  build.unpacked_weights = options.unpacked_weights;
   std::optional<TuningDatabase> tuning;
   if (!options.tuning_database.empty())
     build.choices = &tuning.emplace(options.tuning_database, options.tuning != "off");
@@ -307,6 +308,7 @@ std::shared_ptr<Executor> Model::compile(const ImportOptions& import) {
   build.cache = cache_;
   build.background = !options_.compile_ahead;
   build.fuse = options_.fuse;
+  build.unpacked_weights = options_.unpacked_weights;
   build.precision = storage_of(options_);
   build.ranges = ranges_;
   if (gpu_) build.target = gpu_->info().target;

@@ -28,6 +28,7 @@ struct TileSelection {
   /// Whether a tensor is in memory before any launch of a run, and does not change; null: none is. Kernels that read
   /// such tensors before they wait for the previous launch (kernels/stream.h) are candidates only if it is set.
   std::function<bool(const Value*)> loaded;
+  bool unpacked = false;       ///< weights of few bits that are loaded may be unpacked then; see GpuUnpackedTile::kept
   bool narrow_floats = false;  ///< floats are stored in 16 bits: what is computed of them may be as inexact
 };
 

@@ -302,11 +302,13 @@ std::optional<GpuUnpackedTile> generate_gpu_unpacked_tile(const TileKernel& kern
       Operand(c, true).access() != Access::kVector || !is_const(c.batches(), 1) || !is_const_int(c.n(), n) ||
       !is_const_int(c.k(), k))
     return {};
+  GpuUnpackedTile out;
+  out.kept = selection.unpacked && selection.loaded;
+  visit(c.b, [&](const Expr& x) { out.kept = out.kept && (x->op != Op::kLoad || selection.loaded(x->value)); });
   ContractionSource direct = contraction_source(c, accumulator, arch, {});
   // With fewer rows, dequantising the weights in each tile of rows takes less time.
-  const std::int64_t above = packed_supports(direct.problem) ? 128 : 64;
+  const std::int64_t above = packed_supports(direct.problem) && !out.kept ? 128 : 64;
   if (is_const_int(c.m(), m) && m <= above) return {};
-  GpuUnpackedTile out;
   out.unpack = std::move(direct.unpack);
   out.threads = Expr(n * k / 8);
   out.buffers = std::move(direct.buffers);
@@ -317,8 +319,16 @@ std::optional<GpuUnpackedTile> generate_gpu_unpacked_tile(const TileKernel& kern
   out.unpacked->dtype = c.type;
   out.unpacked->shape = {c.n(), c.k()};
   out.above = above;
+  TileSelection own = selection;
+  if (out.kept) {
+    Stage& s = out.elements.stages.emplace_back();
+    s.out = out.unpacked.get();
+    s.index = s.inner = {c.col, c.reduced[0]};
+    s.body = c.b;
+    own.loaded = [&](const Value* v) { return v == out.unpacked.get() || selection.loaded(v); };
+  }
   c.b = load(out.unpacked.get(), c.type, {c.col, c.reduced[0]});
-  out.source = choice_of(c, contraction_source(c, accumulator, arch, selection), arch, selection);
+  out.source = choice_of(c, contraction_source(c, accumulator, arch, own), arch, own);
   return out;
 }
 

@@ -34,6 +34,8 @@ struct GpuUnpackedTile {
   Exprs symbols;
   GpuTileSource source;             ///< the GEMM
   std::shared_ptr<Value> unpacked;  ///< [N, K]
+  bool kept = false;                ///< `elements` computes `unpacked` when the program is loaded, instead of `unpack`
+  LoopKernel elements;
   Expr rows;                        ///< M
   std::int64_t above = 0;           ///< used for more rows than this
 };

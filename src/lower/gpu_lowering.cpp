@@ -58,6 +58,7 @@ class GpuBlock : public BlockLowering {
   codegen::TileSelection selection() const {
     codegen::TileSelection s{options_.choices, options_.all_tilings, {}, options_.precision != DType::kFloat32};
     // Results of init steps are not in memory before these have run.
+    s.unpacked = options_.unpacked_weights;
     if (!b_.in_init) s.loaded = [this](const Value* v) { return b_.is_loaded(v); };
     return s;
   }
@@ -265,28 +266,50 @@ class GpuBlock : public BlockLowering {
     ProgramStep step = copy_of(p);
     step.when = both(p.when, few);
     add_choice(direct, std::move(step), out);
-    const int buffer = b_.temporary(unpacked->unpacked->dtype,
-                                    {select(many, idx::max(1, unpacked->unpacked->elements()), Expr(std::int64_t{1}))});
-    b_.place(unpacked->unpacked, buffer);
-    ProgramStep unpack;
-    unpack.origin = p.origin;
-    unpack.when = many;
-    LaunchStep l;
-    l.kernel = b_.kernel(unpacked->unpack);
-    l.buffers = b_.buffers(unpacked->buffers);
-    unpack.reads = l.buffers;
-    unpack.writes = {buffer};
-    l.buffers.push_back(buffer);
-    l.symbols = unpacked->symbols;
-    l.work_items = unpacked->threads;
-    l.work = 1;
-    unpack.op = std::move(l);
-    out.push_back(std::move(unpack));
+    const int buffer = unpacked->kept ? unpack_at_load(*unpacked, p.origin) : unpack(*unpacked, p.origin, many, out);
     step = std::move(p);
     step.when = many;
     step.reads.insert(step.reads.end(), step.writes.begin(), step.writes.end());  // as for the direct form
     step.reads.push_back(buffer);
     add_choice(unpacked->source, std::move(step), out);
+  }
+
+  /// Appends a step that unpacks the weights if `when`; returns their buffer.
+  int unpack(const codegen::GpuUnpackedTile& t, const std::string& origin, const Expr& when,
+             std::vector<ProgramStep>& out) {
+    const int buffer =
+        b_.temporary(t.unpacked->dtype, {select(when, idx::max(1, t.unpacked->elements()), Expr(std::int64_t{1}))});
+    b_.place(t.unpacked, buffer);
+    ProgramStep p;
+    p.origin = origin;
+    p.when = when;
+    LaunchStep l;
+    l.kernel = b_.kernel(t.unpack);
+    l.buffers = b_.buffers(t.buffers);
+    p.reads = l.buffers;
+    p.writes = {buffer};
+    l.buffers.push_back(buffer);
+    l.symbols = t.symbols;
+    l.work_items = t.threads;
+    l.work = 1;
+    p.op = std::move(l);
+    out.push_back(std::move(p));
+    return buffer;
+  }
+
+  /// The same, once, when the program is loaded.
+  int unpack_at_load(const codegen::GpuUnpackedTile& t, const std::string& origin) {
+    const int buffer = b_.temporary(t.unpacked->dtype, t.unpacked->shape);
+    b_.place(t.unpacked, buffer);
+    LaunchStep l = lower_loop(t.elements);
+    ProgramStep p;
+    p.origin = origin;
+    for (const int b : l.buffers)
+      if (b != buffer) p.reads.push_back(b);
+    p.writes = {buffer};
+    p.op = std::move(l);
+    b_.program().init.steps.push_back(std::move(p));
+    return buffer;
   }
 
   static ProgramStep copy_of(const ProgramStep& p) {

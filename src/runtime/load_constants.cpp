@@ -155,6 +155,7 @@ class Executor::ConstantLoader {
       if (lasting_[k] && p_.buffers[k].kind == BufferInfo::Kind::kConstant) upload(static_cast<int>(k));
     run_.queue.synchronize();
     for (const auto& u : fresh_) share_upload(e_.backend_->device(), u);
+    for (const auto& c : computed_) share_computed(e_.backend_->device(), c);
     for (std::size_t k = 0; k < p_.buffers.size(); ++k)
       if (lasting_[k]) constants_.addresses[k] = run_.address[k];
     constants_.program = e_.program_;
@@ -249,6 +250,48 @@ class Executor::ConstantLoader {
     constants_.owners[k] = std::move(u);
   }
 
+  // Names a launch whose result is large and lasting, and which reads nothing but weights that have memory of their own:
+  // programs that share these share the result. Empty: it is none.
+  std::string shared_launch(const ProgramStep& s) const {
+    const auto* l = std::get_if<LaunchStep>(&s.op);
+    if (!l || l->repeat || s.when || s.writes.size() != 1) return {};
+    const auto out = static_cast<std::size_t>(s.writes[0]);
+    if (!lasting_[out] || run_.address[out] || !known(s.writes[0]) || run_.bytes(s.writes[0]) < kLargeConstant) return {};
+    std::string name = p_.kernels[static_cast<std::size_t>(l->kernel)].spec.body;
+    for (const Exprs* numbers : {&l->symbols, &l->divisors})
+      for (const Expr& x : *numbers) name += fmt::format(" {}", run_.eval(x));
+    for (const int b : l->buffers) {
+      const auto k = static_cast<std::size_t>(b);
+      if (b == s.writes[0]) {
+        name += " out";
+        continue;
+      }
+      if (!is_weight(b) || !lasting_[k] || data(b).size < kLargeConstant) return {};
+      name += fmt::format(" {}", fmt::ptr(run_.address[k]));
+    }
+    return name;
+  }
+
+  bool take_computed(int out, const std::string& launch) {
+    const std::shared_ptr<const ComputedConstant> c = find_computed(e_.backend_->device(), launch);
+    if (!c) return false;
+    const auto k = static_cast<std::size_t>(out);
+    run_.address[k] = c->memory.get();
+    constants_.owners[k] = c;
+    constants_.bytes += run_.bytes(out);
+    loaded_[k] = true;
+    return true;
+  }
+
+  void add_computed(const ProgramStep& s, const std::string& launch, const std::shared_ptr<void>& memory) {
+    ComputedConstant c{launch, {}, memory};
+    for (const int b : std::get<LaunchStep>(s.op).buffers)
+      if (b != s.writes[0]) c.inputs.push_back(constants_.owners[static_cast<std::size_t>(b)]);
+    const auto own = std::make_shared<const ComputedConstant>(std::move(c));
+    constants_.owners[static_cast<std::size_t>(s.writes[0])] = own;
+    computed_.push_back(own);
+  }
+
   void compute(const Group& g) {
     char* const workspace = static_cast<char*>(workspace_.get());
     for (std::size_t n = 0; n < g.steps.size(); ++n) {
@@ -272,6 +315,8 @@ class Executor::ConstantLoader {
         }
         if (d.size >= kLargeConstant) forget_pages(d.bytes, d.size);
       }
+      const std::string launch = shared_launch(s);
+      if (!launch.empty() && take_computed(s.writes[0], launch)) continue;
       const bool control = is_control(s);
       for (const int w : s.writes) {
         const auto k = static_cast<std::size_t>(w);
@@ -289,6 +334,7 @@ class Executor::ConstantLoader {
         if (const auto o = run_.owned.find(w); o != run_.owned.end()) {
           constants_.owners[k] = o->second;
           resident_ += run_.bytes(w);
+          if (!launch.empty()) add_computed(s, launch, o->second);
         }
       }
     }
@@ -307,6 +353,7 @@ class Executor::ConstantLoader {
   std::size_t workspace_bytes_ = 0;
   bool workspace_on_host_ = false;
   std::vector<std::shared_ptr<const UploadedConstant>> fresh_;
+  std::vector<std::shared_ptr<const ComputedConstant>> computed_;
 };
 
 void Executor::load_constants(std::vector<bool> used) {

@@ -58,6 +58,27 @@ void share_upload(const void* device, const std::shared_ptr<const UploadedConsta
 
 namespace {
 
+std::mutex computed_mutex;
+std::map<std::pair<const void*, std::string>, std::weak_ptr<const ComputedConstant>>& computed() {
+  static auto* m = new std::map<std::pair<const void*, std::string>, std::weak_ptr<const ComputedConstant>>;
+  return *m;
+}
+
+}  // namespace
+
+std::shared_ptr<const ComputedConstant> find_computed(const void* device, const std::string& launch) {
+  const std::lock_guard lock(computed_mutex);
+  const auto it = computed().find({device, launch});
+  return it == computed().end() ? nullptr : it->second.lock();
+}
+void share_computed(const void* device, const std::shared_ptr<const ComputedConstant>& constant) {
+  const std::lock_guard lock(computed_mutex);
+  std::erase_if(computed(), [](const auto& c) { return c.second.expired(); });
+  computed()[{device, constant->launch}] = constant;
+}
+
+namespace {
+
 using ProgramKey = std::pair<const void*, std::string>;
 
 std::mutex programs_mutex;

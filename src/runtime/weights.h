@@ -2,6 +2,7 @@
 // Backend::device().
 #pragma once
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "program/program.h"
@@ -27,6 +28,17 @@ struct UploadedConstant {
 std::shared_ptr<const UploadedConstant> find_upload(const void* device, const Data& data);
 /// Registers it for find_upload() while it is alive. Its upload must be finished.
 void share_upload(const void* device, const std::shared_ptr<const UploadedConstant>& constant);
+
+/// A large constant that a launch has computed from uploaded ones.
+struct ComputedConstant {
+  std::string launch;                               ///< its kernel and sizes, and the addresses of what it reads
+  std::vector<std::shared_ptr<const void>> inputs;  ///< keeps these addresses
+  std::shared_ptr<void> memory;
+};
+/// What an equal launch has computed for a program on this device, or null.
+std::shared_ptr<const ComputedConstant> find_computed(const void* device, const std::string& launch);
+/// Registers it for find_computed() while it is alive. Its launch must be finished.
+void share_computed(const void* device, const std::shared_ptr<const ComputedConstant>& constant);
 
 /// The constants of an equal program that is loaded on this device, or null.
 std::shared_ptr<const DeviceConstants> find_constants(const void* device, const Program& program);

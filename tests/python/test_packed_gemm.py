@@ -98,3 +98,41 @@ def test_many_rows_are_multiplied_by_unpacked_weights(tmp_path):
 
 def test_other_chips_have_no_such_kernel(tmp_path):
     assert not any("wgmma" in k for k in kernels_of(tmp_path, 64, "sm_80"))
+
+
+@pytest.mark.parametrize("device", SIMULATED[1:])
+def test_weights_unpacked_at_load_are_not_unpacked_again(device):
+    model = model_of(256, 512, 4, 32, True)[0]
+    each, kept = (sardonyx.compile(model, device=device, unpacked_weights=k) for k in (False, True))
+    for rows, launches in ((64, (1, 1)), (65, (2, 1)), (300, (2, 1))):
+        x = np.ones((rows, 512), np.float16)
+        assert tuple(len(m.profile({"x": x})[1]) for m in (each, kept)) == launches, rows
+    assert kept.memory(m=1).weights - each.memory(m=1).weights == 256 * 512 * 2
+
+
+def test_programs_share_weights_unpacked_at_load():
+    """Both have the same weights; the second is another program, as it also stores what it has added to."""
+    (first, weights), (other, _) = (model_of(1024, 1024, 4, 32, False) for _ in range(2))
+    other.graph.node.append(helper.make_node("Add", ["y", "y"], ["twice"]))
+    other.graph.output.append(helper.make_tensor_value_info("twice", onnx.TensorProto.FLOAT16, ["m", 1024]))
+    compiled = [sardonyx.compile(m, device="sim:gfx942", unpacked_weights=True) for m in (first, other)]
+    whole = 1024 * 1024 * 2
+    assert compiled[0].memory_in_use().now > whole > compiled[1].memory_in_use().now
+    assert compiled[1].memory_in_use().constants == compiled[0].memory_in_use().constants
+    del compiled[0]  # the other one keeps what both use
+    x = np.zeros((65, 1024), np.float16)
+    x[np.arange(65), np.arange(65)] = 1  # each row of the result is a column of the weights
+    np.testing.assert_array_equal(compiled[0].run({"x": x})["y"], weights[:65].astype(np.float16))
+
+
+@pytest.mark.parametrize("case", [CASES[2], CASES[7]], ids=lambda c: "-".join(map(str, c)))
+@pytest.mark.parametrize("device", SIMULATED[1:] + NVIDIA)
+def test_weights_unpacked_at_load_have_the_same_values(device, case):
+    model, _ = model_of(*case)
+    each, kept = (sardonyx.compile(model, device=device, unpacked_weights=k) for k in (False, True))
+    dtype = case[5] if len(case) > 5 else F16
+    for rows in (8, 65):
+        x = np.random.default_rng(rows).standard_normal((rows, case[1])).astype(dtype)
+        same = np.array_equal(each.run({"x": x})["y"], kept.run({"x": x})["y"])
+        # On Hopper, 65 to 128 rows take another kernel, which adds up in another order.
+        assert same or (device in NVIDIA and rows == 65)

@@ -51,5 +51,8 @@ class CompileOptions(LoadOptions, total=False):
     #: compiles all kernels before the model is ready, also those that only some sizes or branches need; otherwise
     #: these are compiled in the background, or when a run first needs one.
     compile_ahead: bool
+    #: on a GPU, keeps constant weights of 4 and 8 bits in 16 bits too, for GEMMs of many rows, which otherwise
+    #: unpack them in each run.
+    unpacked_weights: bool
     #: TOML file of custom operators: kernels in CUDA or HIP, or expressions.
     custom_operators: str | os.PathLike[str] | None

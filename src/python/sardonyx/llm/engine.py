@@ -92,6 +92,7 @@ class Engine(Texts, EngineSteps):
         speculation: Mapping[str, Any] | None = None,
         adapters: Mapping[str, str | os.PathLike[str]] | None = None,
         cache_type: str = "",
+        unpacked_weights: bool = False,
     ):
         """Loads a model folder (see LanguageModel; device to progress are its options) whose attention is
         GroupQueryAttention.
@@ -118,6 +119,8 @@ class Engine(Texts, EngineSteps):
         adapters: LoRA adapters by name, folders of Hugging Face's PEFT; each request may have one.
         cache_type: "int8", "fp8" (float8_e4m3fn): keys and values in 8 bits, with a scale for each row of a head; empty: in
             the model's type.
+        unpacked_weights: on GPUs, weights of 4 and 8 bits are kept in 16 bits too, for steps of more than 64 tokens: faster
+            prompts for four times (8 bits: twice) the weights' memory more (the option of compile()).
 
         Raises errors.Error: UnsupportedError for other decoders, DeviceError if memory does not suffice.
         """
@@ -132,6 +135,7 @@ class Engine(Texts, EngineSteps):
             "cache_dir": cache_dir,
             "device_memory_limit": device_memory_limit,
             "progress": progress,
+            "unpacked_weights": unpacked_weights,
             "slots": 0 if speculation else max_sequences,  # guesses follow from the tokens before them
         }
         self._adapters = Adapters(adapters or {})

@@ -57,6 +57,7 @@ class PagedDecoder:
         threads: int,
         cache_dir: str | os.PathLike[str] | None,
         device_memory_limit: int,
+        unpacked_weights: bool,
         progress: Callable[[Any], object] | None = None,
         slots: int = 0,
         communicator: Communicator | None = None,
@@ -75,6 +76,7 @@ class PagedDecoder:
             "threads": threads,
             "cache_dir": cache_dir,
             "device_memory_limit": device_memory_limit,
+            "unpacked_weights": unpacked_weights,
             "progress": progress,
             "communicator": communicator,
         }
