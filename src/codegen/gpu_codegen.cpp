@@ -179,17 +179,22 @@ bool many_outputs(const OutputLoop& p) {
 
 GpuLoopSource GpuGenerator::run() {
   const std::optional<OutputLoop> p = output_loop(kernel_);
-  Exprs reductions;
+  Exprs reductions, all;  // those that are always computed; those on one side of a select too
   if (p)
-    for (const OutputLoop::Output& o : p->outputs) top_reductions(o.body, reductions);
-  const std::int64_t terms = longest(reductions);
+    for (const OutputLoop::Output& o : p->outputs) {
+      top_reductions(o.body, reductions);
+      visit(o.body, [&](const Expr& x) {
+        if (x->op == Op::kReduce) all.push_back(x);
+      });
+    }
+  const std::int64_t terms = longest(all);
   if (p && are_windows(*p, reductions)) {
     windows(*p, 0);
   } else if (p && !p->vars.empty() && side_by_side(reductions, p->vars.back())) {
     windows(*p, terms);
   } else if (const std::optional<RowPlan> r = plan_rows(kernel_, range_, row_bytes_)) {
     rows(*r);
-  } else if (p && reductions.empty() && p->outputs.size() == 1) {
+  } else if (p && all.empty() && kernel_.stages.size() == 1) {
     map(flat_loop(kernel_.stages[0]));
   } else if (p && terms <= kFewTerms && (terms <= kVeryFewTerms || many_outputs(*p))) {
     windows(*p, 0);

@@ -287,3 +287,18 @@ def test_filters_of_lines(taps, pads, kind, chip):
         x = rand(t, n, m, 24, seed=m) / 4
         got, want = device.run({"x": x})["y"].astype(float), host.run({"x": x})["y"].astype(float)
         np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("size", [8, 40, 100])
+def test_reductions_on_one_side_of_a_select(size, chip):
+    """A reduction whose only reader chooses by position: the kernel's first stage is not its result."""
+    text = f"""g (float[n, 1, {size}, {size}] x, float[1, 1, 5, 5] w) => (float[n, 1, k, k] y, float[n, {size}] z) {{
+      c = Conv <pads = [2, 2, 2, 2], strides = [2, 2]> (x, w)
+      y = Trilu <upper = 1> (c)
+      a = Constant <value_ints = [1, 3]> ()
+      s = ReduceSum <keepdims = 0> (x, a)
+      z = Trilu <upper = 0> (s)
+    }}"""
+    x = {"x": rand(np.float32, 3, 1, size, size, seed=1), "w": rand(np.float32, 1, 1, 5, 5, seed=2)}
+    compare(text, chip, [x], rtol=1e-4, atol=1e-4)
