@@ -100,7 +100,7 @@ class LayoutChooser {
   void compute_images() {
     const Uses uses = uses_of(g_);
     for (const auto& n : g_.nodes)
-      if (n->as<ViewOp>() && wanted_.count(n->outputs[0]) && !fixed_.count(n->outputs[0]))
+      if (n->as<ViewOp>() && wanted_.count(n->outputs[0]) && !fixed_.count(storage_of(n->outputs[0])))
         compute_view_of(n->outputs[0], uses);
   }
 

@@ -122,6 +122,19 @@ return %2)",
                    any_order());
 }
 
+// What a routine reads as it lies in memory is not computed in another order for a convolution.
+TEST(Layouts, AViewThatARoutineReadsStaysOne) {
+  const std::string after = after_pass("layouts", R"(%0 = input float16[n, 64, 16]
+%1 = constant float16[16, 16, 3, 3] {...}
+%2 = loop float16[n < n, t < 64, c < 16]: tanh(%0[n, t, c])
+%3 = view float16[n, 16, 8, 8]: %2
+%4 = conv float16[n, 16, 8, 8]: %3, %1 {pads = [1, 1, 1, 1]}
+%5 = routine "sort" float16[n, 16, 8, 8]: %3
+return %4, %5)",
+                                       any_order());
+  EXPECT_THAT(after, HasSubstr("= view float16[n, 16, 8, 8]: %2"));
+}
+
 // The loops between a window and the transpose behind it take over its order.
 TEST(LayoutsInAnyOrder, WindowsBeforeActivationsAndATransposeAreChannelsLast) {
   const auto graph = [](const char* end) {
