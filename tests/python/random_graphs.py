@@ -584,7 +584,9 @@ def reference(model: onnx.ModelProto, feed: dict[str, np.ndarray], device: str) 
     return session.run(None, {k: v.astype(np.float32) for k, v in feed.items()})
 
 
-def error_of(model: onnx.ModelProto, seed: int, device: str, against: str = "onnxruntime") -> tuple[float, str]:
+def error_of(
+    model: onnx.ModelProto, seed: int, device: str, against: str = "onnxruntime", precision: str = "fp32"
+) -> tuple[float, str]:
     """The largest difference of an output, relative to its largest value or 1, and the output's name.
 
     A model with symbols is compiled once and runs at several sizes, those where the reference fails excepted.
@@ -602,7 +604,7 @@ def error_of(model: onnx.ModelProto, seed: int, device: str, against: str = "onn
             if symbolic:
                 continue
             raise
-        ours = ours or sardonyx.compile(model, device=device, threads=2)
+        ours = ours or sardonyx.compile(model, device=device, threads=2, precision=precision)
         for (name, y), exact in zip(ours.run(feed).items(), want):
             if y.shape != exact.shape:
                 return float("inf"), f"{name} with {sizes}: {y.shape} instead of {exact.shape}"
@@ -619,11 +621,13 @@ def main() -> int:
     p.add_argument("--against", default="onnxruntime", help="onnxruntime, or a device, where ONNX Runtime is not installed")
     p.add_argument("--seeds", default="0:200", help="one, or FIRST:END")
     p.add_argument("--kind", default="float", choices=sorted(TOLERANCE))
+    p.add_argument("--precision", default="fp32", choices=["fp32", "fp16", "bf16"], help="that models of float32 are compiled for")
     p.add_argument("--symbolic", action="store_true", help="symbolic sizes, and several runs of each model")
     p.add_argument("--seconds", type=float, default=1e9, help="no seed begins later")
     p.add_argument("--save", type=pathlib.Path, help="where the last wrong model is written")
     a = p.parse_args()
     first, _, end = a.seeds.partition(":")
+    tolerance = max(TOLERANCE[a.kind], {"fp32": 0.0, "fp16": TOLERANCE["float16"], "bf16": 0.15}[a.precision])
     began, wrong, count, none = time.monotonic(), 0, 0, 0
     for seed in range(int(first), int(end or int(first) + 1)):
         if time.monotonic() - began > a.seconds:
@@ -631,11 +635,11 @@ def main() -> int:
         model = random_model(seed, a.kind, a.symbolic)
         count += 1
         try:
-            error, where = error_of(model, seed, a.device, a.against)
+            error, where = error_of(model, seed, a.device, a.against, a.precision)
         except Exception as problem:
             error, where = float("inf"), f"{type(problem).__name__}: {str(problem)[:300]}"
         none += where == "no size"
-        if error > TOLERANCE[a.kind]:
+        if not error <= tolerance:
             wrong += 1
             print(f"seed {seed}: {error:.3g} {where}: {' '.join(n.op_type for n in model.graph.node)}", flush=True)
             if a.save:
