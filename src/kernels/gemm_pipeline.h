@@ -277,10 +277,9 @@ SDX_FN void multiply_pipelined(const P& p, AccTile& acc, const WavePart<Tile, P>
   // The compiler issues the load first whose address is computed first, but tiles have to be waited for in the order of
   // their loads.
   constexpr bool kLastA = S::A::kBuffer;
-  // Steps after the loop, which load nothing. RDNA is faster with one less, although the last tile then is loaded
-  // again.
-  constexpr int kAfter = M::kFamily == MatrixFamily::kMfma ? kInFlight + 2 : kInFlight + 1;
-  // If the number of tiles is odd, it loads the last one again.
+  // Steps after the loop, which load nothing.
+  constexpr int kAfter = kInFlight + 2;
+  // If the number of tiles is odd, the loop loads the last one again.
   const auto fetch = [&](int slot, u32 t) __attribute__((always_inline)) {
     const u32 at = t < count ? t : count - 1;
     const bool more = t + 1 < count;

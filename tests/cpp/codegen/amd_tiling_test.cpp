@@ -38,7 +38,14 @@ TEST(AmdTiling, ShortSumsTakeNoTilesThatDivideK) {
 }
 
 // One tile for each of 48 workgroup processors.
-TEST(AmdTiling, TilesFitTheUnitsOfRdna3) { EXPECT_EQ(tile_of("gfx1100", 384, 768, 3072), "96x64"); }
+TEST(AmdTiling, TilesFitTheUnitsOfRdna3) {
+  EXPECT_EQ(tile_of("gfx1100", 384, 768, 3072), "96x64");
+  EXPECT_EQ(tile_of("gfx1100", 64, 3072, 768), "64x64");
+  EXPECT_EQ(tile_of("gfx1100", 64, 768, 3072), "32x32");
+}
+
+// Three tiles of 32 x 32 for each processor take as long as one of 64 x 64 for most, and read twice as much.
+TEST(AmdTiling, OfEqualTilesTheOneThatReadsLess) { EXPECT_EQ(tile_of("gfx1100", 64, 2304, 768), "64x64"); }
 
 // One or two for each of 32. Many rounds take larger tiles.
 TEST(AmdTiling, TilesFitTheUnitsOfRdna4) {
