@@ -36,11 +36,11 @@ struct AmdTile {
 // (ResNet-50's convolutions in a batch of 64, GEMMs of 128 to 4096 rows): on average the chosen tilings are 2 % slower
 // than the best; the starts of its four smallest tiles to 80 problems of ResNet-50, MobileNetV3 and SqueezeNet with one
 // image, by the time of the chosen ones (with a launch 2.3 % above the best). Those of CDNA 4 whose loads go straight
-// to LDS were fitted to 10 convolutions of ResNet-50 in a batch of 64, and a launch was added as in the others. Those of
-// RDNA 3 were fitted again, without a launch, to 36 problems (GEMMs of 32 to 4096 rows, convolutions of 1 and 8 images;
-// on average the chosen tilings are 0.2 % slower than the best, 14 % before); of equal ones the larger is taken, which
-// reads less. Tiles
-// in flight to registers hide the latency of memory within one workgroup, where there are few of them; one stage in LDS
+// to LDS were fitted to 10 convolutions of ResNet-50 in a batch of 64, and a launch was added as in the others. Those
+// of RDNA 3 were fitted again, without a launch, to 36 problems (GEMMs of 32 to 4096 rows, convolutions of 1 and 8
+// images; on average the chosen tilings are 0.2 % slower than the best, 14 % before); of equal ones the larger is
+// taken, which reads less. Those of RDNA 4 were fitted to 20 problems, then changed by hand for cold caches. Tiles in
+// flight to registers hide the latency of memory within one workgroup, where there are few of them; one stage in LDS
 // takes fewer registers, so that a second workgroup runs instead.
 std::span<const AmdTile> amd_tiles(const Chip& chip) {
   static constexpr AmdTile kCdna2[] = {
@@ -84,15 +84,12 @@ std::span<const AmdTile> amd_tiles(const Chip& chip) {
       {64, 64, {2, 2, 2}, 128, 2, 2, {80, 5.04f, 375, 4.35f}},
       {96, 64, {2, 2, 2}, 64, 2, 2, {10, 6.99f, 350, 5.92f}},
       {128, 64, {4, 2, 1}, 64, 2, 2, {10, 9.77f, 400, 8.39f}},
-      {128, 128, {4, 2, 1}, 64, 1, 1, {120, 24.1f, 1270, 16.4f}},
+      {128, 128, {4, 2, 1}, 64, 1, 1, {120, 24.1f, 1270, 16.7f}},
   };
   static constexpr AmdTile kRdna4[] = {
-      {32, 32, {1, 1, 8}, 256, 2, 2, {9380, 1.42f, 437, 0.678f}},
-      {64, 32, {2, 1, 4}, 256, 2, 2, {9250, 1.56f, 718, 1.16f}},
-      {64, 64, {2, 2, 2}, 128, 2, 2, {6970, 2.2f, 735, 2.1f}},
-      {128, 64, {4, 2, 1}, 128, 2, 2, {7360, 3.91f, 1660, 3.47f}},
-      {96, 96, {2, 2, 2}, 64, 2, 2, {7500, 3.1f, 2000, 4.2f}},  // raised: docs/amd-kernels.md
-      {128, 128, {4, 2, 1}, 64, 2, 2, {10900, 4.96f, 1330, 6.39f}},
+      {32, 32, {1, 1, 8}, 256, 2, 2, {60, 1.2f, 230, 0.71f}}, {64, 32, {2, 1, 4}, 256, 2, 2, {100, 1.03f, 300, 1.27f}},
+      {64, 64, {2, 2, 2}, 128, 2, 2, {600, 2.9f, 300, 2.3f}}, {128, 64, {4, 2, 1}, 128, 2, 2, {10, 4.05f, 1050, 3.21f}},
+      {96, 96, {2, 2, 2}, 64, 2, 2, {1000, 4, 1150, 3.2f}},   {128, 128, {4, 2, 1}, 64, 2, 2, {2300, 5.2f, 1500, 5.3f}},
   };
   switch (chip.family) {
     case ChipFamily::kCdna2:
