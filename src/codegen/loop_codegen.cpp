@@ -18,6 +18,8 @@ namespace {
 constexpr std::int64_t kBlock = 8192;       // elements of the vectorised loop per work item
 constexpr std::int64_t kReduceBlock = 256;  // the same when each element is a reduction
 constexpr int kTile = 64;                   // elements reduced side by side
+constexpr int kSide = 16;                   // of the square tiles that are transposed: 64 bytes of 32-bit elements
+constexpr std::int64_t kTileRun = 512;      // elements of the vectorised loop per work item of transposed tiles
 
 class Generator {
  public:
@@ -248,16 +250,24 @@ class Generator {
       emit_.close();
       return;
     }
+    if (const auto across = reads_across(loop)) return in_tiles(out, loop, *across);
     const Expr inner = vars.back();
-    const Exprs outer(vars.begin(), vars.end() - 1);
-    const std::int64_t block = body->has_reduce ? kReduceBlock : kBlock;
+    const auto [lo, hi] = open_blocks(Exprs(vars.begin(), vars.end() - 1), inner,
+                                      body->has_reduce ? kReduceBlock : kBlock, cost_of(body));
+    innermost(out, inner, body, offset, lo, hi);
+    emit_.close();
+  }
+
+  // Opens the loop over work items: for each value of `outer`, blocks of `inner`, whose begin and end it returns.
+  std::pair<std::string, std::string> open_blocks(const Exprs& outer, const Expr& inner, std::int64_t block,
+                                                  const Expr& cost) {
     std::int64_t n = 0;
     const bool blocked = !is_const_int(inner->args[0], n) || n > block;
     Expr outer_items = 1;
     for (const Expr& v : outer) outer_items = outer_items * v->args[0];
     const Expr blocks = blocked ? idx::ceildiv(inner->args[0], block) : Expr(1);
     work_items_ = outer_items * blocks;
-    work_ = cost_of(body) * idx::min(inner->args[0], block);
+    work_ = cost * idx::min(inner->args[0], block);
     open_items();
     std::string lo = "0", hi;
     const std::string extent = emit_.value(inner->args[0]);
@@ -270,7 +280,83 @@ class Generator {
     } else
       hi = extent;
     decode(outer, "q");
-    innermost(out, inner, body, offset, lo, hi);
+    return {lo, hi};
+  }
+
+  // Loads that run across memory in the innermost loop, and along it with another variable (a transpose).
+  struct Across {
+    std::size_t along = 0;  // which variable
+    Exprs loads;            // those that are always evaluated
+  };
+
+  static std::optional<Across> reads_across(const FlatLoop& loop) {
+    const Expr& inner = loop.vars.back();
+    const auto long_enough = [](const Expr& v) {
+      std::int64_t n = 0;
+      return !is_const_int(v->args[0], n) || n >= kSide;
+    };
+    if (loop.body->has_reduce || in_parts(loop.body, inner) || !long_enough(inner)) return {};
+    std::vector<Across> found(loop.vars.size());
+    certain_parts(loop.body, [&](const Expr& x) {
+      Expr c, rest;
+      if (x->op != Op::kLoad || x->args[0]->has_load || !idx::split_affine(x->args[0], inner, c, rest) ||
+          is_const(c, 0) || is_const(c, 1))
+        return true;
+      for (std::size_t k = 0; k + 1 < loop.vars.size(); ++k)
+        if (long_enough(loop.vars[k]) && advances(x->args[0], loop.vars[k])) found[k].loads.push_back(x);
+      return true;
+    });
+    for (std::size_t k = 0; k < found.size(); ++k) found[k].along = k;
+    const auto most = std::max_element(found.begin(), found.end(),
+                                       [](const auto& a, const auto& b) { return a.loads.size() < b.loads.size(); });
+    return most->loads.empty() ? std::nullopt : std::optional(*most);
+  }
+
+  // A loop that reads across memory, in square tiles: each is read along memory and transposed in the L1 cache.
+  void in_tiles(const Value* out, const FlatLoop& loop, const Across& across) {
+    const Expr inner = loop.vars.back(), along = loop.vars[across.along];
+    Exprs outer(loop.vars.begin(), loop.vars.end() - 1);
+    const Expr tile = loop_var(idx::ceildiv(along->args[0], kSide));
+    outer[across.along] = tile;
+    const auto [lo, hi] = open_blocks(outer, inner, kTileRun, cost_of(loop.body) * Expr(kSide));
+    const std::string u0 = emit_.fresh("u"), columns = emit_.fresh("n"), t0 = emit_.fresh("v"), rows = emit_.fresh("n");
+    emit_.line(fmt::format("const i64 {} = {} * {};", u0, emit_.value(tile), kSide));
+    emit_.line(fmt::format("const i64 {} = min(i64({}), {} - {});", columns, kSide, emit_.value(along->args[0]), u0));
+    emit_.open(fmt::format("for (i64 {0} = {1}; {0} < {2}; {0} += {3})", t0, lo, hi, kSide));
+    emit_.line(fmt::format("const i64 {} = min(i64({}), {} - {});", rows, kSide, hi, t0));
+    const auto index = [&](const Expr& var, const std::string& first, const char* k) {
+      const std::string i = emit_.fresh("i");
+      emit_.line(fmt::format("const i64 {} = {} + {};", i, first, k));
+      emit_.bind(var, i);
+    };
+    for (const bool whole : {true, false}) {
+      emit_.open(whole ? fmt::format("if ({} == {} && {} == {})", columns, kSide, rows, kSide) : "else");
+      std::vector<std::string> tiles;
+      for (const Expr& x : across.loads) {
+        if (!whole) break;
+        tiles.push_back(emit_.fresh("a"));
+        emit_.line(fmt::format("alignas(64) {} {}[{}][{}];", storage_name(x->dtype), tiles.back(), kSide, kSide));
+        emit_.open(fmt::format("for (int t = 0; t < {}; ++t)", kSide));
+        index(inner, t0, "t");
+        emit_.bind(along, u0);
+        const std::string at = emit_.value(x->args[0]);
+        emit_.line(fmt::format("for (int c = 0; c < {}; ++c) {}[c][t] = {}[{} + c];", kSide, tiles.back(),
+                               emit_.buffer(x->value), at));
+        emit_.close();
+      }
+      emit_.open(fmt::format("for (int c = 0; c < {}; ++c)", whole ? std::to_string(kSide) : columns));
+      index(along, u0, "c");
+      emit_.line("#pragma clang loop vectorize(assume_safety)");
+      emit_.open(fmt::format("for (int t = 0; t < {}; ++t)", whole ? std::to_string(kSide) : rows));
+      index(inner, t0, "t");
+      for (std::size_t k = 0; k < tiles.size(); ++k)
+        emit_.bind_value(across.loads[k],
+                         fmt::format("{}[c][t]{}", tiles[k], across.loads[k]->dtype == DType::kBool ? " != 0" : ""));
+      const std::string x = emit_.value(loop.body);
+      store(out, loop.offset, x);
+      for (int k = 0; k < 3; ++k) emit_.close();
+    }
+    emit_.close();
     emit_.close();
   }
 

@@ -9,6 +9,7 @@
 #include "fuse/conv_by_taps.h"
 #include "fuse/fill_channels.h"
 #include "fuse/float8_gemm.h"
+#include "fuse/fold_pads.h"
 #include "fuse/gated_gemm.h"
 #include "fuse/groups_to_blocks.h"
 #include "fuse/hoist_elementwise.h"
@@ -64,6 +65,10 @@ constexpr Pass kPasses[] = {
      "While dequantisation is still a separate loop for each operand: inlining and narrowing would hide it.",
      [](const FuseOptions& o) { return o.float8_tiles != DType::kFloat32; },
      [](PassState& s) { lower_float8_gemm(s.graph, s.options); }},
+    {"fold_pads", "unless fusion is off", "Lets convolutions pad images that a loop has padded.",
+     "After integer_gemm, which makes convolutions; before inlining, which fuses the padding with what computes the "
+     "image.",
+     fusing, [](PassState& s) { fold_pads(s.graph, s.options); }},
     {"narrow_floats", "precision", "Stores weights and activations in float16 or bfloat16.",
      "Before inlining, which removes values that would be stored in 16 bits, and before tiles are accepted by type.",
      [](const FuseOptions& o) { return o.precision != DType::kFloat32; },

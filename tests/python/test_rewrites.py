@@ -332,6 +332,30 @@ def test_tokens_between_a_gemm_and_a_depthwise_convolution_are_not_copied():
     assert len(kernels(got, feed)) == 4  # GEMM with bias, convolution, sine, GEMM
 
 
+@pytest.mark.parametrize("device", ["host", "sim:gfx942"])
+@pytest.mark.parametrize("pads", [(0, 0, 1, 1), (1, 1, 1, 1), (0, 3, 2, 0)])
+@pytest.mark.parametrize("groups, stride", [(1, 1), (1, 2), (16, 2), (4, 1)])
+def test_pads_before_a_convolution_are_its_own(pads, groups, stride, device):
+    """As models from TensorFlow pad: the image is not copied."""
+    top, left, bottom, right = pads
+    model = parse(f"""
+      g (float[n, 16, 13, 11] x) => (float[n, 16, h, w] y) {{
+        pads = Constant <value_ints = [0, 0, {top}, {left}, 0, 0, {bottom}, {right}]> ()
+        r = Conv (x, v)
+        p = Pad (r, pads)
+        y = Conv <group = {groups}, strides = [{stride}, {stride}], pads = [1, 0, 0, 1]> (p, w)
+      }}""")
+    w = rand(16, 16 // groups, 3, 3)
+    v = np.eye(16, dtype=np.float32)[:, :, None, None]
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for a, name in ((w, "w"), (v, "v")))
+    feed = {"x": rand(2, 16, 13, 11, seed=1)}
+    got = sardonyx.compile(model, device=device)
+    want = sardonyx.compile(model, fuse=False).run(feed)["y"]
+    # 144 products a sum, in another order, or by Winograd's algorithm: values up to about 40
+    np.testing.assert_allclose(got.run(feed)["y"], want, rtol=2e-5, atol=5e-4)
+    assert len(kernels(got, feed)) <= 4  # two convolutions, the image's order before and after them
+
+
 @pytest.mark.parametrize("kind", ["float", "float16", "int64", "bool", "uint8"])
 @pytest.mark.parametrize("sizes", [(1, 3, 64), (9000, 5, 8192, 1)])
 def test_parts_of_a_concatenation(kind, sizes):

@@ -1,4 +1,4 @@
-"""Loops of the host that reduce: sums across memory, short runs of memory, and few long sums."""
+"""Loops of the host: sums across memory, short runs of memory, few long sums, and transposes."""
 
 import numpy as np
 import onnx.parser
@@ -118,3 +118,38 @@ def test_softmax_over_channels():
         x = 4 * rand(*shape)
         e = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
         np.testing.assert_allclose(sardonyx.compile(model)(x=x)["y"], e / e.sum(1, keepdims=True), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["float", "float16", "int64", "bool", "uint8"])
+@pytest.mark.parametrize("perm", [(0, 2, 1), (2, 1, 0), (1, 0, 2), (1, 2, 0)])
+@pytest.mark.parametrize("symbolic", [True, False])
+def test_transposes(kind, perm, symbolic):
+    """In tiles of 16 x 16, with what is left over; 600 is more than a work item takes."""
+    for shape in [(2, 600, 50), (3, 16, 32), (17, 1, 40), (1, 7, 90)]:
+        n, h, w = ("n", "h", "w") if symbolic else shape
+        out = ", ".join(str((n, h, w)[p]) for p in perm)
+        model = parse(f"g ({kind}[{n}, {h}, {w}] x) => ({kind}[{out}] y) {{ y = Transpose <perm = {list(perm)}> (x) }}")
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(getattr(onnx.TensorProto, kind.upper()))
+        x = np.random.default_rng(0).integers(0, 2 if kind == "bool" else 120, shape).astype(dtype)
+        np.testing.assert_array_equal(sardonyx.compile(model)(x=x)["y"], x.transpose(perm))
+
+
+def test_transposes_within_a_sum():
+    """Of two tensors that are read across memory, one that is read along it, and one that is read under a condition only."""
+    model = parse("""
+      g (float[n, h, w] x, float[n, h, w] z, float[n, w, h] u, float[n, h, w] c) => (float[n, w, k] y) {
+        sum = Add (x, z)
+        t = Transpose <perm = [0, 2, 1]> (sum)
+        s = Sub (t, u)
+        pads = Constant <value_ints = [0, 0, 3, 0, 0, 2]> ()
+        q = Transpose <perm = [0, 2, 1]> (c)
+        p = Pad (q, pads)
+        r = Pad (s, pads)
+        y = Mul (r, p)
+      }""")
+    compiled = sardonyx.compile(model)
+    for n, h, w in [(1, 40, 33), (2, 16, 16), (3, 5, 20)]:
+        x, z, c = (rand(n, h, w, seed=s) for s in range(3))
+        u = rand(n, w, h, seed=3)
+        want = np.pad(((x + z).transpose(0, 2, 1) - u) * c.transpose(0, 2, 1), ((0, 0), (0, 0), (3, 2)))
+        np.testing.assert_allclose(compiled(x=x, z=z, u=u, c=c)["y"], want, rtol=1e-6)
