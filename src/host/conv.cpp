@@ -11,6 +11,7 @@
 #include "host/lru_cache.h"
 #include "host/merged_groups.h"
 #include "host/panel_conv.h"
+#include "host/repeated_channels.h"
 #include "host/winograd.h"
 #include "support/error.h"
 
@@ -128,8 +129,11 @@ std::shared_ptr<const TileKernel> make(const ConvDesc& desc, std::string& why) {
   return inner ? make_float32_kernel(std::move(inner), std::move(around)) : nullptr;
 }
 
-/// The kernel of `desc`, with narrow groups merged where that is faster.
+/// The kernel of `desc`, with channels repeated or narrow groups merged where that is faster.
 std::shared_ptr<const TileKernel> make_grouped(const ConvDesc& desc, std::string& why) {
+  if (repeats_channels(desc)) {
+    if (auto inner = make(with_repeated_channels(desc), why)) return make_repeated_channels(std::move(inner), desc);
+  }
   const std::int64_t merged = merged_groups(desc);
   if (merged > 1) {
     if (auto inner = make(with_merged_groups(desc, merged), why))

@@ -31,6 +31,14 @@ VectorLevel vector_level() {
   return has_avx2() ? VectorLevel::kAvx2 : VectorLevel::kBaseline;
 }
 
+std::int64_t l2_cache_bytes() {
+  static const std::int64_t bytes = [] {
+    const long known = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return std::int64_t{known > 0 ? known : 1 << 20};
+  }();
+  return bytes;
+}
+
 const SimdKernels& simd() {
   static const SimdKernels& chosen = [&]() -> const SimdKernels& {
     const VectorLevel level = vector_level();

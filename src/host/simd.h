@@ -158,6 +158,9 @@ enum class VectorLevel { kBaseline, kAvx2, kAvx512 };
 /// The widest vectors that this CPU has and oneDNN's limit (ONEDNN_MAX_CPU_ISA) allows; kBaseline where it is not x86.
 VectorLevel vector_level();
 
+/// Size of a core's L2 cache; 1 MiB if the system does not say.
+std::int64_t l2_cache_bytes();
+
 /// The best kernels for this CPU, with the same limit as oneDNN's (ONEDNN_MAX_CPU_ISA).
 const SimdKernels& simd();
 

@@ -1,5 +1,6 @@
 // Convolutions, compared with the reference on small integers: every sum is exact, so results must be equal.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -66,7 +67,7 @@ TEST(Convolution, NarrowGroupsAreMerged) {
   if (vector_level() == VectorLevel::kBaseline) GTEST_SKIP() << "a rule of AVX2 and AVX-512";
   // In, out, groups, and how many become one.
   const std::int64_t cases[][4] = {{64, 64, 32, lanes / 2},  {128, 128, 32, lanes / 4},
-                                   {16, 32, 16, lanes / 2},  {16, 16, 16, 1},
+                                   {16, 16, 16, 1},
                                    {lanes, lanes * 2, 2, 1}, {24, 24, 6, 2},
                                    {18, 18, 6, 1},           {8, 8, 2, 2}};
   for (const auto& [in, out, groups, merged] : cases) {
@@ -84,6 +85,26 @@ TEST(Convolution, NarrowGroupsAreMerged) {
     d.weights_constant = false;
     EXPECT_EQ(merged_groups(d), 1) << label;
   }
+}
+
+TEST(Convolution, GroupsOfOneChannelToSeveral) {
+  for (const auto layout : {ImageLayout::kChannelsLast, ImageLayout::kChannelsFirst})
+    for (const std::int64_t repeats : {2, 3, 8})
+      for (const std::int64_t channels : {5, 48}) {
+        ConvDesc d = plain(2, channels, channels * repeats, 9, 3);
+        d.groups = channels;
+        d.layout = layout;
+        d.stride = {2, 1, 1};
+        d.pad_begin = {1, 0, 0};
+        d.pad_end = {1, 1, 0};
+        set_out(d);
+        const std::string label = fmt::format("{} channels, {} results each", channels, repeats);
+        std::string why;
+        const auto kernel = find_convolution(d, why);
+        ASSERT_TRUE(kernel) << why;
+        EXPECT_THAT(kernel->name(), testing::HasSubstr("of repeated channels")) << label;
+        expect_equal(d, label);
+      }
 }
 
 TEST(Convolution, NarrowGroupsOfHalves) {
