@@ -82,9 +82,7 @@ class PanelConvolution : public TileKernel {
     return packed;
   }
 
-  std::int64_t prefetches() const override {
-    return panel_prefetches(pixels_, d_.out_channels, taps_ * in_);
-  }
+  std::int64_t prefetches() const override { return panel_prefetches(pixels_, d_.out_channels, taps_ * in_); }
 
   void run(const TileArgs& args) const override {
     check(args.packed != nullptr, "constant weights must come packed");
@@ -216,17 +214,18 @@ class PanelConvolution : public TileKernel {
 
   ConvDesc d_;
   std::int64_t taps_;
-  std::int64_t runs_;          ///< taps, or filter rows
-  std::int64_t in_, out_;      ///< channels of a group
-  std::int64_t depth_;         ///< contiguous elements of a run
+  std::int64_t runs_;             ///< taps, or filter rows
+  std::int64_t in_, out_;         ///< channels of a group
+  std::int64_t depth_;            ///< contiguous elements of a run
   std::int64_t pixels_, panels_;  ///< groups have a panel each
-  bool plain_;               ///< every pixel has one tap, at a constant stride
-  std::int64_t zeros_;       ///< elements of a run of padding
-  std::int64_t copies_ = 0;  ///< elements of runs that are copied per group
+  bool plain_;                    ///< every pixel has one tap, at a constant stride
+  std::int64_t zeros_;            ///< elements of a run of padding
+  std::int64_t copies_ = 0;       ///< elements of runs that are copied per group
   std::int64_t group_, groups_, chunk_;
 };
 
-/// Groups whose results fill one vector of AVX2. oneDNN reaches a third of the core's peak with them (measured on a Xeon).
+/// Groups whose results fill one vector of AVX2. oneDNN reaches a third of the core's peak with them (measured on a
+/// Xeon).
 bool is_vector_groups(const ConvDesc& d) {
   constexpr std::int64_t kLanes = 8, kMostChannels = 32;
   const std::int64_t in = d.in_channels / d.groups;
@@ -251,8 +250,7 @@ bool worth_it(const ConvDesc& d) {
 }  // namespace
 
 std::shared_ptr<const TileKernel> make_panel_convolution(const ConvDesc& d) {
-  if (simd().panel_gemm == nullptr || d.spatial != 2 || d.transposed ||
-      (d.groups != 1 && !is_vector_groups(d)) ||
+  if (simd().panel_gemm == nullptr || d.spatial != 2 || d.transposed || (d.groups != 1 && !is_vector_groups(d)) ||
       d.layout != ImageLayout::kChannelsLast || !d.weights_constant)
     return nullptr;
   for (DType t : {d.src, d.weights, d.dst})

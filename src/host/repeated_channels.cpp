@@ -10,7 +10,7 @@
 namespace sardonyx::host {
 namespace {
 
-constexpr std::int64_t kMostRepeats = 8;    // the image is copied as often
+constexpr std::int64_t kMostRepeats = 8;     // the image is copied as often
 constexpr std::int64_t kLeastCopied = 4096;  // elements per thread
 
 class RepeatedChannels : public TileKernel {
@@ -51,7 +51,8 @@ class RepeatedChannels : public TileKernel {
       return;
     }
     for (std::int64_t k = begin; k < end; ++k)
-      for (std::int64_t r = 0; r < repeats_; ++r) std::copy_n(from + k * length_, length_, to + (k * repeats_ + r) * length_);
+      for (std::int64_t r = 0; r < repeats_; ++r)
+        std::copy_n(from + k * length_, length_, to + (k * repeats_ + r) * length_);
   }
 
   std::shared_ptr<const TileKernel> inner_;

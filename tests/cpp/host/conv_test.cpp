@@ -66,10 +66,13 @@ TEST(Convolution, NarrowGroupsAreMerged) {
   const std::int64_t lanes = vector_level() == VectorLevel::kAvx512 ? 16 : 8;
   if (vector_level() == VectorLevel::kBaseline) GTEST_SKIP() << "a rule of AVX2 and AVX-512";
   // In, out, groups, and how many become one.
-  const std::int64_t cases[][4] = {{64, 64, 32, lanes / 2},  {128, 128, 32, lanes / 4},
+  const std::int64_t cases[][4] = {{64, 64, 32, lanes / 2},
+                                   {128, 128, 32, lanes / 4},
                                    {16, 16, 16, 1},
-                                   {lanes, lanes * 2, 2, 1}, {24, 24, 6, 2},
-                                   {18, 18, 6, 1},           {8, 8, 2, 2}};
+                                   {lanes, lanes * 2, 2, 1},
+                                   {24, 24, 6, 2},
+                                   {18, 18, 6, 1},
+                                   {8, 8, 2, 2}};
   for (const auto& [in, out, groups, merged] : cases) {
     ConvDesc d = plain(2, in, out, 9, 3);
     d.groups = groups;
