@@ -267,7 +267,7 @@ SDX_FN void gemm_packed(const P& early) {
     load_first();
   }
   barrier();
-  wait_for_launch_here();
+  wait_for_launch();
   start_next_launch();
   const P p = early.after_launch();
 

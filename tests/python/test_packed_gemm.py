@@ -91,6 +91,14 @@ def test_hopper_dequantises_in_the_gemm(tmp_path, rows):
     assert len(kernels) <= 2 and "wgmma.mma_async" in kernels[0] and "cp.async.bulk.tensor" not in kernels[0]
 
 
+def test_weights_in_registers_do_not_wait_for_the_launch_before(tmp_path):
+    onnx.save(model_of(16384, 2048, 4, 32, False, rows=64)[0], tmp_path / "m.onnx")
+    cli("compile", tmp_path / "m.onnx", "--arch", "sm_90a", "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path)
+    (kernel,) = (tmp_path / "m.sdx").read_bytes().decode("latin1").split(".visible .entry")[1:]
+    before, _, behind = kernel.partition("griddepcontrol.wait")
+    assert "ld.global" in before and "wgmma.mma_async" in behind and "st.global" not in before
+
+
 def test_many_rows_are_multiplied_by_unpacked_weights(tmp_path):
     kernels = kernels_of(tmp_path, 129, "sm_90a")
     assert len(kernels) >= 2 and "wgmma.mma_async" not in kernels[0]
