@@ -232,7 +232,7 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
     if constexpr (Inside)
       multiply_values(values, weights, next, s, load_one);
     else
-      multiply_values(values, weights, next, s, []<int>() SDX_LAMBDA {});
+      multiply_values(values, weights, next, s, [](auto) SDX_LAMBDA {});
   }
 
   // ---- all work of one workgroup: see AttentionKernel::run()
