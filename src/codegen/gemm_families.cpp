@@ -36,18 +36,19 @@ struct AmdTile {
 // (ResNet-50's convolutions in a batch of 64, GEMMs of 128 to 4096 rows): on average the chosen tilings are 2 % slower
 // than the best; the starts of its four smallest tiles to 80 problems of ResNet-50, MobileNetV3 and SqueezeNet with one
 // image, by the time of the chosen ones (with a launch 2.3 % above the best). Those of CDNA 4 whose loads go straight
-// to LDS were fitted to 10 convolutions of ResNet-50 in a batch of 64, and a launch was added as in the others. Those
+// to LDS were fitted to 10 convolutions of ResNet-50 in a batch of 64, before a launch was taken from the others. Those
 // of RDNA 3 were fitted again, without a launch, to 36 problems (GEMMs of 32 to 4096 rows, convolutions of 1 and 8
 // images; on average the chosen tilings are 0.2 % slower than the best, 14 % before); of equal ones the larger is
-// taken, which reads less. Those of RDNA 4 were fitted to 20 problems, then changed by hand for cold caches. Tiles in
-// flight to registers hide the latency of memory within one workgroup, where there are few of them; one stage in LDS
-// takes fewer registers, so that a second workgroup runs instead.
+// taken, which reads less. From the starts of those of CDNA 2 and 4 a launch was taken, and they were set by hand for
+// 14 problems and for cold caches. Those of RDNA 4 were fitted to 20 problems, then changed by hand for cold caches.
+// Tiles in flight to registers hide the latency of memory within one workgroup, where there are few of them; one stage
+// in LDS takes fewer registers, so that a second workgroup runs instead.
 std::span<const AmdTile> amd_tiles(const Chip& chip) {
   static constexpr AmdTile kCdna2[] = {
-      {32, 32, {1, 1, 4}, 256, 2, 2, {11900, 1.07f, 2100, 2.08f}},
-      {64, 64, {2, 2, 1}, 128, 2, 2, {7420, 5.91f, 5340, 3.7f}},
-      {128, 64, {2, 2, 1}, 64, 2, 2, {9210, 9.19f, 3160, 10.2f}},
-      {128, 128, {2, 2, 1}, 64, 2, 2, {12200, 17.3f, 3740, 19.8f}},
+      {32, 32, {1, 1, 4}, 256, 2, 2, {5900, 1.07f, 2100, 2.08f}},
+      {64, 64, {2, 2, 1}, 128, 2, 2, {1420, 5.91f, 5340, 3.7f}},
+      {128, 64, {2, 2, 1}, 64, 2, 2, {4700, 9.19f, 3160, 10.2f}},
+      {128, 128, {2, 2, 1}, 64, 2, 2, {6200, 17.3f, 3740, 19.8f}},
   };
   static constexpr AmdTile kCdna3[] = {
       {32, 32, {1, 1, 4}, 256, 2, 2, {1700, 1.7f, 1200, 1.6f}},
@@ -65,17 +66,17 @@ std::span<const AmdTile> amd_tiles(const Chip& chip) {
       {256, 128, {2, 2, 1}, 64, 1, 1, {3900, 29.7f, 4800, 24.6f}},
   };
   static constexpr AmdTile kCdna4[] = {
-      {32, 32, {1, 1, 4}, 256, 2, 2, {8880, 1.41f, 1010, 1.15f}},
-      {64, 64, {2, 2, 1}, 128, 2, 2, {7690, 2.92f, 1170, 3.56f}},
-      {128, 64, {2, 2, 1}, 64, 2, 2, {7250, 5.6f, 1260, 7.59f}},
-      {64, 128, {2, 2, 1}, 128, 1, 1, {7360, 7.32f, 998, 5.17f}},
-      {128, 128, {2, 2, 1}, 64, 2, 2, {9680, 6.63f, 3870, 8.35f}},
-      {128, 128, {2, 2, 1}, 128, 1, 1, {8850, 10.2f, 2420, 7.98f}},
-      {224, 128, {2, 2, 1}, 64, 2, 2, {10500, 10.5f, 10500, 10.5f}},
-      {256, 256, {2, 2, 1}, 128, 2, 1, {13700, 19, 13700, 19}},
-      {128, 64, {2, 2, 1}, 128, 3, 0, {5750, 5.5f, 2950, 5}},
-      {128, 128, {2, 2, 1}, 128, 3, 0, {5900, 7.1f, 3400, 8}},
-      {256, 128, {2, 2, 1}, 128, 3, 0, {6500, 10.8f, 3800, 13.2f}},
+      {32, 32, {1, 1, 4}, 256, 2, 2, {2100, 1.41f, 1010, 1.15f}},
+      {64, 64, {2, 2, 1}, 128, 2, 2, {1690, 2.92f, 1170, 3.56f}},
+      {128, 64, {2, 2, 1}, 64, 2, 2, {2250, 5.6f, 1260, 7.59f}},
+      {64, 128, {2, 2, 1}, 128, 1, 1, {2360, 7.32f, 998, 5.17f}},
+      {128, 128, {2, 2, 1}, 64, 2, 2, {4680, 6.63f, 3870, 8.35f}},
+      {128, 128, {2, 2, 1}, 128, 1, 1, {3850, 10.2f, 2420, 7.98f}},
+      {224, 128, {2, 2, 1}, 64, 2, 2, {5500, 10.5f, 10500, 10.5f}},
+      {256, 256, {2, 2, 1}, 128, 2, 1, {8700, 19, 13700, 19}},
+      {128, 64, {2, 2, 1}, 128, 3, 0, {750, 5.5f, 2500, 5}},
+      {128, 128, {2, 2, 1}, 128, 3, 0, {900, 7.1f, 2850, 8}},
+      {256, 128, {2, 2, 1}, 128, 3, 0, {1500, 10.8f, 3800, 13.2f}},
   };
   // Operands of RDNA 3 take twice the registers, which leaves none for larger tiles or for more of them in flight.
   static constexpr AmdTile kRdna3[] = {

@@ -47,6 +47,14 @@ TEST(AmdTiling, TilesFitTheUnitsOfRdna3) {
 // Three tiles of 32 x 32 for each processor take as long as one of 64 x 64 for most, and read twice as much.
 TEST(AmdTiling, OfEqualTilesTheOneThatReadsLess) { EXPECT_EQ(tile_of("gfx1100", 64, 2304, 768), "64x64"); }
 
+// Few rows take small tiles: the time of a launch is none of a tile's.
+TEST(AmdTiling, FewRowsTakeSmallTiles) {
+  for (const char* chip : {"gfx90a", "gfx942", "gfx950", "gfx1100"}) {
+    EXPECT_EQ(tile_of(chip, 128, 768, 768), "32x32") << chip;
+    EXPECT_EQ(tile_of(chip, 64, 768, 768), "32x32") << chip;
+  }
+}
+
 // One or two for each of 32. Many rounds take larger tiles.
 TEST(AmdTiling, TilesFitTheUnitsOfRdna4) {
   EXPECT_EQ(tile_of("gfx1201", 384, 768, 3072), "96x96");
