@@ -93,7 +93,7 @@ std::string Emitter::reduction(const Expr& e) {
   const std::string acc = fresh("r");
   std::int64_t last = 0;
   const bool short_loop = is_const_int(vars.back()->args[0], last) && last < 32;
-  if (!contiguous || short_loop || plain_reductions) {
+  if (short_loop || plain_reductions) {
     line(fmt::format("{} {} = {};", type_name(t), acc, neutral(kind, t)));
     for (const Expr& v : vars) {
       const std::string i = fresh("i"), n = value(v->args[0]);
@@ -105,8 +105,8 @@ std::string Emitter::reduction(const Expr& e) {
     for (std::size_t k = 0; k < vars.size(); ++k) close();
     return acc;
   }
-  // Independent accumulators along the contiguous variable, so that the loop vectorises without reordering a single
-  // sum.
+  // Independent accumulators along the contiguous variable (or, if there is none, the last), so that the loop vectorises
+  // without reordering a single sum. Across memory that still computes in vectors, and no sum waits for the one before.
   const int lanes = size_of(t) >= 8 ? 16 : 32;
   const std::string lane = acc + "_";
   line(fmt::format("{} {}[{}];", type_name(t), lane, lanes));

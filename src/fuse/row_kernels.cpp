@@ -158,18 +158,31 @@ class Grouper {
     return wider;
   }
 
-  // Whether the first reduction is along columns of more elements than a thread keeps in registers.
+  // The variable of the result's innermost dim in memory, without those of extent 1; empty if there is none.
+  static Exprs innermost_of(const Node& n) {
+    const auto& vars = n.as<LoopOp>()->vars;
+    const std::vector<int>& order = n.outputs[0]->storage_order;
+    for (std::size_t k = vars.size(); k-- > 0;) {
+      const Expr& v = vars[order.empty() ? k : static_cast<std::size_t>(order[k])];
+      if (!is_const(v->args[0], 1)) return {v};
+    }
+    return {};
+  }
+
+  // Whether the first reduction is along columns of more elements than a thread keeps in registers. On a CPU only columns
+  // whose results are next to each other are reduced side by side.
   // Neighbouring columns are then reduced side by side, and loops that use the results or feed the reduction are better
   // in a separate kernel, which reads along memory.
   bool reduces_long_columns() const {
     if (!options_.split_reductions) return false;
     const auto* l = members_[0].node->as<LoopOp>();
+    const Exprs candidates = options_.few_threads ? innermost_of(*members_[0].node) : l->vars;
     bool columns = false, longer = false;
     visit(l->body, [&](const Expr& x) {
       if (x->op != Op::kReduce) return;
       std::int64_t n = 0;
       for (const Expr& v : x->vars) longer |= is_const_int(v->args[0], n) && n > kShortColumn;
-      for (const Expr& v : l->vars) columns |= unit_loads(x->args[0], v, x->vars) > 0;
+      for (const Expr& v : candidates) columns |= unit_loads(x->args[0], v, x->vars) > 0;
     });
     return columns && longer;
   }

@@ -8,6 +8,56 @@ DType accumulator_of(DType t) {
   if (t == DType::kFloat64 || t == DType::kInt64 || t == DType::kUInt64 || t == DType::kUInt32) return t;
   return is_float(t) ? DType::kFloat32 : DType::kInt32;
 }
+
+constexpr std::int64_t kLeastCopied = 16;  // rows, columns and K from which on a GEMM of copied operands is faster
+
+bool long_enough(const Expr& var) {
+  std::int64_t n = 0;
+  return !is_const(var) && (!is_const_int(var->args[0], n) || n >= kLeastCopied);
+}
+
+// `operand` of a GEMM, copied to a tensor of its own over those of `vars` that it depends on.
+Expr copied(Graph& g, const Expr& operand, const Exprs& vars) {
+  Exprs own, fresh;
+  std::vector<std::pair<Expr, Expr>> to;
+  for (const Expr& v : vars) {
+    if (!mentions(operand, v)) continue;
+    own.push_back(v);
+    fresh.push_back(loop_var(v->args[0]));
+    to.emplace_back(v, fresh.back());
+  }
+  const Value* copy = g.add_loop(fresh, substitute(operand, to));
+  return load(copy, copy->dtype, own);
+}
+
+// Whether the device takes the GEMM once operands that are strided (heads between tokens) are copied; does so.
+bool copy_operands(Graph& g, Node& n, const FuseOptions& options) {
+  auto& m = *n.as<MatMulOp>();
+  if (!options.few_threads || m.end || m.vars.size() < 2 || !long_enough(m.k) || !long_enough(m.vars.back()) ||
+      !long_enough(m.vars[m.vars.size() - 2]))
+    return false;
+  const MatMulOp original = m;
+  Exprs left = m.vars, right = m.vars;
+  left.back() = m.k;
+  right[right.size() - 2] = m.k;
+  std::string why;
+  const std::string saved = g.origin;
+  g.origin = n.origin;
+  bool accepted = false;
+  for (const auto& [a, b] : {std::pair(true, false), {false, true}, {true, true}}) {
+    m.a = a ? copied(g, original.a, left) : original.a;
+    m.b = b ? copied(g, original.b, right) : original.b;
+    refresh_inputs(n);
+    accepted = options.accepts_tile(n, why);
+    if (accepted) break;
+  }
+  g.origin = saved;
+  if (!accepted) {
+    m = original;
+    refresh_inputs(n);
+  }
+  return accepted;
+}
 }  // namespace
 
 LoopOp loop_of_matmul(const MatMulOp& m, DType out) {
@@ -53,12 +103,14 @@ LoopOp loop_of_conv(const ConvOp& c, const std::vector<Value*>& in, const Value*
 }
 
 void lower_refused_tiles(Graph& g, const FuseOptions& options) {
-  for (const auto& n : g.nodes) {
+  const std::size_t count = g.nodes.size();
+  for (std::size_t k = 0; k < count; ++k) {
+    Node* n = g.nodes[k].get();
     const auto* m = n->as<MatMulOp>();
     const auto* c = n->as<ConvOp>();
     if (!m && !c) continue;
     std::string why;
-    if (options.accepts_tile && options.accepts_tile(*n, why)) continue;
+    if (options.accepts_tile && (options.accepts_tile(*n, why) || (m && copy_operands(g, *n, options)))) continue;
     remark(options, "tiles_to_loops", n->origin,
            [&] { return "runs as a loop: " + (why.empty() ? "the device has no such tile kernel" : why); });
     if (m)
@@ -67,6 +119,9 @@ void lower_refused_tiles(Graph& g, const FuseOptions& options) {
       n->op = loop_of_conv(*c, n->inputs, n->outputs[0]);
     refresh_inputs(*n);
   }
+  if (g.nodes.size() == count) return;
+  sort_nodes(g);
+  remove_dead_nodes(g);  // copies that did not help
 }
 
 }  // namespace sardonyx

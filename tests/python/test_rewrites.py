@@ -332,6 +332,38 @@ def test_tokens_between_a_gemm_and_a_depthwise_convolution_are_not_copied():
     assert len(kernels(got, feed)) == 4  # GEMM with bias, convolution, sine, GEMM
 
 
+@pytest.mark.parametrize("dims", [{}, {"n": 1, "t": 40}])
+def test_gemms_of_heads_between_tokens_are_gemms(dims):
+    """Not attention, as there is no softmax: what lies apart in memory is copied for the host's GEMM."""
+    model = parse("""
+      g (float[n, t, 96] x) => (float[n, t, 32] y) {
+        shape = Constant <value_ints = [0, 0, 3, 2, 16]> ()
+        s = Reshape (x, shape)
+        u = Transpose <perm = [2, 0, 3, 1, 4]> (s)
+        zero = Constant <value_int = 0> ()
+        one = Constant <value_int = 1> ()
+        two = Constant <value_int = 2> ()
+        q = Gather (u, zero)
+        k = Gather (u, one)
+        v = Gather (u, two)
+        kt = Transpose <perm = [0, 1, 3, 2]> (k)
+        scores = MatMul (q, kt)
+        p = Relu (scores)
+        o = MatMul (p, v)
+        ot = Transpose <perm = [0, 2, 1, 3]> (o)
+        whole = Constant <value_ints = [0, 0, 32]> ()
+        y = Reshape (ot, whole)
+      }""")
+    compiled = sardonyx.compile(model, dims=dims)
+    for n, t in [(1, 40)] if dims else [(1, 40), (3, 17)]:
+        x = rand(n, t, 96)
+        q, k, v = x.astype(np.float64).reshape(n, t, 3, 2, 16).transpose(2, 0, 3, 1, 4)
+        want = (np.maximum(q @ k.swapaxes(2, 3), 0) @ v).transpose(0, 2, 1, 3).reshape(n, t, 32)
+        # Sums of 40 products of sums of 16.
+        np.testing.assert_allclose(compiled(x=x)["y"], want, rtol=1e-4, atol=1e-4)
+        assert kernels(compiled, {"x": x}).count("gemm") == 2
+
+
 @pytest.mark.parametrize("device", ["host", "sim:gfx942"])
 @pytest.mark.parametrize("pads", [(0, 0, 1, 1), (1, 1, 1, 1), (0, 3, 2, 0)])
 @pytest.mark.parametrize("groups, stride", [(1, 1), (1, 2), (16, 2), (4, 1)])
