@@ -210,6 +210,22 @@ SDX_FN void add_up_groups(const P& p, void* lds, const Acc (&acc)[Groups][Tiles]
   }
 }
 
+/// Whether a kernel loads weights before the previous launch has ended.
+template <class P>
+inline constexpr bool kLoadsEarly = P::kRowHeight == 0 && requires(const P& p) { p.after_launch(); };
+/// The problem as a kernel uses it: a copy if its pointers change when the previous launch has ended.
+template <class P>
+struct SkinnyProblem {
+  using Type = const P&;
+};
+#if defined(__NVPTX__)
+template <class P>
+  requires(kLoadsEarly<P>)
+struct SkinnyProblem<P> {
+  using Type = P;
+};
+#endif
+
 }  // namespace skinny_detail
 
 /// Replaces P::b_elements if b is quantised in blocks: dequantises eight elements from `at` (a multiple of 8) on.
@@ -246,10 +262,18 @@ SDX_FN void unpack_columns(const P& p, T* to) {
 /// Rows: 8, or a multiple of 16, per workgroup (with kRowHeight, that many). Each workgroup has Tiles * 16 columns, and
 /// its waves divide K. Ahead: spans of K in flight at a time. Launch: ceil(m / Rows) * ceil(n / (Tiles * 16)) * batches
 /// workgroups.
+///
+/// If weights are in memory before any launch (P::after_launch() exists, see stream.h), the first ones are loaded before
+/// the previous launch has ended, and the next launch may begin as soon as there is room for its workgroups.
 template <int Rows, int Tiles, int Ahead, class P>
-SDX_FN void skinny(const P& p) {
+SDX_FN void skinny(const P& early) {
   using namespace gemm_detail;
   using namespace skinny_detail;
+  typename SkinnyProblem<P>::Type p = early;
+#if defined(__NVPTX__)
+  constexpr bool kEarly = kLoadsEarly<P>;
+  if constexpr (kEarly) start_next_launch();
+#endif
   using T = typename P::T;
   using M = Matrix<T>;
   using Acc = typename M::Acc;
@@ -320,6 +344,13 @@ SDX_FN void skinny(const P& p) {
     fetch_weights_to_l2<Ahead>(p, z, cols, wave, lane_k, kSpan);
     make_rows<kBits == 4>(p, (shared_vec*)lds, z, row0, height);
   }
+#if defined(__NVPTX__)
+  if constexpr (kEarly)
+    if (wave >= spans) {  // loads nothing
+      wait_for_launch();
+      p = early.after_launch();
+    }
+#endif
   // All loads of a round are issued before any is used. (Issuing those of the next round as registers become free was
   // slower on an H200, by a third for float16.)
   for (u32 first = wave; first < spans; first += kWaves * Ahead) {
@@ -349,6 +380,13 @@ SDX_FN void skinny(const P& p) {
           }
         }
     }
+#if defined(__NVPTX__)
+    if constexpr (kEarly)
+      if (first == wave) {
+        wait_for_launch();
+        p = early.after_launch();
+      }
+#endif
 #pragma clang loop unroll(full)
     for (int h = 0; h < Ahead; ++h) {
       const u32 span = first + h * kWaves;

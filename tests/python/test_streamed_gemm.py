@@ -69,6 +69,21 @@ def test_weights_do_not_wait_for_the_launch_before(tmp_path, dtype, bits, block)
     assert "st.global" not in kernel[: kernel.index(WAIT)]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "bits", "block"), [(HALF, 16, 0), (BF16, 16, 0), (HALF, 8, 32), (HALF, 4, 32), (HALF, 4, 128), (BF16, 4, 32)]
+)
+def test_first_weights_of_a_few_rows_do_not_wait_either(tmp_path, dtype, bits, block):
+    onnx.save(model(8, 2048, 2048, dtype, bits, block), tmp_path / "m.onnx")
+    cli("compile", tmp_path / "m.onnx", "--arch", "sm_90a", "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path)
+    text = (tmp_path / "m.sdx").read_bytes().decode("latin1")
+    code = [re.sub("//.*", "", k.partition("\n}")[0]) for k in text.split(".visible .entry")[1:]]
+    (kernel,) = [k for k in code if "mma.sync" in k]
+    # Waves that have weights load the first ones, then wait (no label is between); others wait at once.
+    assert kernel.count(WAIT) == 2 and re.search(rf"ld\.global[^:]*{WAIT}", kernel)
+    before = kernel.partition(WAIT)[0]
+    assert START in before and "ld.global" not in before and "st.global" not in before
+
+
 @pytest.mark.parametrize("norm", ["constant", "given"])
 def test_weights_of_a_norm_do_not_wait_either(tmp_path, norm):
     # With any number of rows there are two: with the norm for one row, without it for rows whose norms are made apart.
