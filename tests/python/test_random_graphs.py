@@ -22,7 +22,7 @@ def test_random_graphs(device, kind, first):
     assert not wrong
 
 
-@pytest.mark.parametrize("kind", sorted(TOLERANCE))
+@pytest.mark.parametrize("kind", ["float", "float16"])
 @pytest.mark.parametrize("device", DEVICES)
 def test_random_graphs_with_symbols(device, kind):
     """Compiled once, run at several sizes. A third of the graphs suit other sizes than their own."""
