@@ -13,7 +13,7 @@ namespace sardonyx {
 namespace {
 
 // Part of cache keys. Increment it when the arguments below or the linking change.
-constexpr int kRecipe = 14;
+constexpr int kRecipe = 15;
 
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
@@ -105,7 +105,7 @@ std::string compile(std::string_view source, std::span<const SourceFile> headers
   }
   if (target.kind == TargetKind::kNvptx) {
     check_ptx(code);
-    code = with_wide_minima(with_needed_version(std::move(code)));
+    code = with_untyped_stores(with_wide_minima(with_needed_version(std::move(code))));
     if (chip_of(target.arch).has(Feature::kDependentLaunch)) code = with_early_start(code);
   }
   return code;

@@ -67,6 +67,52 @@ std::string widened(std::string_view statement) {
                            operation.substr(0, 3), sign, operands[0]);
 }
 
+// Bits of a register by its name in LLVM's text: %rs1, %r1, %rd1; 0 for other operands.
+int register_bits(std::string_view name) {
+  if (name.starts_with("%rs")) return 16;
+  if (name.starts_with("%rd")) return 64;
+  return name.size() > 2 && name.starts_with("%r") && name[2] >= '0' && name[2] <= '9' ? 32 : 0;
+}
+
+// "st.global.b8 \t[%rd1], %r2;" with a copy of %r2; empty if it is anything else. A vector's registers stand in braces.
+std::string untyped(std::string_view statement) {
+  const std::string_view operation = statement.substr(0, statement.find_first_of(" \t"));
+  const int stored = operation.ends_with(".b8") ? 8 : operation.ends_with(".b16") ? 16 : 0;
+  const std::size_t address = statement.find(']');
+  if (!operation.starts_with("st.") || stored == 0 || address == std::string_view::npos) return "";
+  std::string declared, copied(statement.substr(0, address));
+  int count = 0;
+  for (std::string_view rest = statement.substr(address); !rest.empty();) {
+    const std::size_t end = rest[0] == '%' ? std::min(rest.find_first_of(",;} \t"), rest.size()) : 1;
+    const std::string_view word = rest.substr(0, end);
+    if (const int bits = register_bits(word); bits > stored) {
+      declared += fmt::format("\t.reg .b{0} \t%copy{1};\n\tmov.b{0} \t%copy{1}, {2};\n", bits, count, word);
+      copied += fmt::format("%copy{}", count++);
+    } else {
+      copied += word;
+    }
+    rest.remove_prefix(end);
+  }
+  return count == 0 ? "" : fmt::format("\t{{\n{}\t{}\t}}\n", declared, copied);
+}
+
+// The text with each statement for which `rewritten` is not empty replaced by it.
+template <class Rewrite>
+std::string rewrite_statements(const std::string& ptx, Rewrite rewritten) {
+  std::string out;
+  std::size_t from = 0;
+  for (std::size_t at = 0; at < ptx.size();) {
+    const std::size_t end = std::min(ptx.find('\n', at), ptx.size() - 1) + 1;
+    if (const std::string text = rewritten(trimmed(std::string_view(ptx).substr(at, end - at))); !text.empty()) {
+      out.append(ptx, from, at - from);
+      out += text;
+      from = end;
+    }
+    at = end;
+  }
+  return out.append(ptx, from);
+}
+
 }  // namespace
 
 void check_ptx(std::string_view ptx) {
@@ -84,21 +130,9 @@ std::string with_needed_version(std::string ptx) {
   return ptx;
 }
 
-std::string with_wide_minima(const std::string& ptx) {
-  std::string out;
-  std::size_t from = 0;
-  for (std::size_t at = 0; at < ptx.size();) {
-    const std::size_t end = std::min(ptx.find('\n', at), ptx.size() - 1) + 1;
-    const std::string_view statement = trimmed(std::string_view(ptx).substr(at, end - at));
-    if (const std::string wide = widened(statement); !wide.empty()) {
-      out.append(ptx, from, at - from);
-      out += wide;
-      from = end;
-    }
-    at = end;
-  }
-  return out.append(ptx, from);
-}
+std::string with_wide_minima(const std::string& ptx) { return rewrite_statements(ptx, widened); }
+
+std::string with_untyped_stores(const std::string& ptx) { return rewrite_statements(ptx, untyped); }
 
 std::string with_early_start(const std::string& ptx) {
   std::string out;

@@ -20,6 +20,13 @@ std::string with_needed_version(std::string ptx);
 /// LLVM narrows indices to 16 bits where their range allows, and the edge of a window is such a comparison.
 std::string with_wide_minima(const std::string& ptx);
 
+/// The text with stores of the low bits of a register through a copy of it.
+///
+/// ptxas (12.9 and 13.0, also the drivers') infers a register's type from what computes it, and converts a float that
+/// st.b8 stores to an 8-bit integer, saturated, where the low bits of its 32 are meant (quantized() in
+/// kernels/prelude_quantize.h). A copy has no type; it costs no instruction.
+std::string with_untyped_stores(const std::string& ptx);
+
 /// Makes each kernel wait for the previous launch (griddepcontrol.wait), so that it may be started as soon as that
 /// launch's blocks have ended, before their results have reached memory ("programmatic dependent launch"; sm_90 and
 /// later).

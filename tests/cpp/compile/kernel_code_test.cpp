@@ -126,6 +126,27 @@ extern "C" __attribute__((nvptx_kernel)) void tiles(float* y, const unsigned sho
   EXPECT_NE(ptx.find("min.u32"), std::string::npos) << ptx;
 }
 
+// ptxas converts a float whose low bits are stored to an integer.
+TEST(KernelCode, PtxStoresLowBitsOfCopies) {
+  EXPECT_EQ(with_untyped_stores("\tst.global.b8 \t[%rd1+4], %r2;\n"),
+            "\t{\n\t.reg .b32 \t%copy0;\n\tmov.b32 \t%copy0, %r2;\n\tst.global.b8 \t[%rd1+4], %copy0;\n\t}\n");
+  EXPECT_EQ(with_untyped_stores("\tst.global.v2.b8 \t[%rd1], {%rs2, %rs3};\n"),
+            "\t{\n\t.reg .b16 \t%copy0;\n\tmov.b16 \t%copy0, %rs2;\n\t.reg .b16 \t%copy1;\n\tmov.b16 \t%copy1, %rs3;\n"
+            "\tst.global.v2.b8 \t[%rd1], {%copy0, %copy1};\n\t}\n");
+  for (const std::string same : {"\tst.global.b16 \t[%rd1], %rs2;\n", "\tst.global.v4.b32 \t[%rd1], {%r2, %r3, %r4, %r5};\n",
+                                 "\tst.global.b8 \t[%rd1], 0;\n", "\tld.global.b8 \t%r1, [%rd2];\n"})
+    EXPECT_EQ(with_untyped_stores(same), same);
+  const std::string source = std::string(kSource) + R"(
+#if defined(__NVPTX__)
+extern "C" __attribute__((nvptx_kernel)) void low(signed char* y, const float* x) {
+  y[0] = (signed char)__builtin_bit_cast(int, x[0] + 0x1.8p23f);
+}
+#endif
+)";
+  const std::string ptx = compile(source, {}, parse_target("sm_90a"));
+  EXPECT_NE(ptx.find(", %copy0;"), std::string::npos) << ptx;
+}
+
 // A kernel may say where it waits; not after what touches memory that other launches write.
 TEST(KernelCode, PtxWaitsWhereTheSourceSaysSo) {
   const auto source = [](const std::string& before) {
