@@ -105,8 +105,9 @@ std::string Emitter::reduction(const Expr& e) {
     for (std::size_t k = 0; k < vars.size(); ++k) close();
     return acc;
   }
-  // Independent accumulators along the contiguous variable (or, if there is none, the last), so that the loop vectorises
-  // without reordering a single sum. Across memory that still computes in vectors, and no sum waits for the one before.
+  // Independent accumulators along the contiguous variable (or, if there is none, the last), so that the loop
+  // vectorises without reordering a single sum. Across memory that still computes in vectors, and no sum waits for the
+  // one before.
   const int lanes = size_of(t) >= 8 ? 16 : 32;
   const std::string lane = acc + "_";
   line(fmt::format("{} {}[{}];", type_name(t), lane, lanes));

@@ -169,10 +169,10 @@ class Grouper {
     return {};
   }
 
-  // Whether the first reduction is along columns of more elements than a thread keeps in registers. On a CPU only columns
-  // whose results are next to each other are reduced side by side.
-  // Neighbouring columns are then reduced side by side, and loops that use the results or feed the reduction are better
-  // in a separate kernel, which reads along memory.
+  // Whether the first reduction is along columns of more elements than a thread keeps in registers. On a CPU only
+  // columns whose results are next to each other are reduced side by side. Neighbouring columns are then reduced side
+  // by side, and loops that use the results or feed the reduction are better in a separate kernel, which reads along
+  // memory.
   bool reduces_long_columns() const {
     if (!options_.split_reductions) return false;
     const auto* l = members_[0].node->as<LoopOp>();
