@@ -36,8 +36,8 @@ struct GpuUnpackedTile {
   std::shared_ptr<Value> unpacked;  ///< [N, K]
   bool kept = false;                ///< `elements` computes `unpacked` when the program is loaded, instead of `unpack`
   LoopKernel elements;
-  Expr rows;                        ///< M
-  std::int64_t above = 0;           ///< used for more rows than this
+  Expr rows;               ///< M
+  std::int64_t above = 0;  ///< used for more rows than this
 };
 /// Empty if the right operand is not quantised in blocks that kernels/skinny.h reads, or there are never so many rows.
 std::optional<GpuUnpackedTile> generate_gpu_unpacked_tile(const TileKernel& kernel, std::string_view arch,

@@ -210,20 +210,33 @@ SDX_FN void add_up_groups(const P& p, void* lds, const Acc (&acc)[Groups][Tiles]
   }
 }
 
-/// Whether a kernel loads weights before the previous launch has ended.
-template <class P>
-inline constexpr bool kLoadsEarly = P::kRowHeight == 0 && requires(const P& p) { p.after_launch(); };
-/// The problem as a kernel uses it: a copy if its pointers change when the previous launch has ended.
+/// The problem as a kernel uses it. A kernel that loads weights before the previous launch has ended has a copy, whose
+/// pointers change then.
 template <class P>
 struct SkinnyProblem {
   using Type = const P&;
 };
+template <class P>
+SDX_FN void begin_early(const P&) {}
+template <class P>
+SDX_FN void wait_early(bool, const P&, const P&) {}
 #if defined(__NVPTX__)
 template <class P>
-  requires(kLoadsEarly<P>)
+  requires(P::kRowHeight == 0 && requires(const P& p) { p.after_launch(); })
 struct SkinnyProblem<P> {
   using Type = P;
 };
+template <class P>
+SDX_FN void begin_early(P&) {
+  start_next_launch();
+}
+/// Waits for the previous launch, if `now`.
+template <class P>
+SDX_FN void wait_early(bool now, const P& early, P& p) {
+  if (!now) return;
+  wait_for_launch();
+  p = early.after_launch();
+}
 #endif
 
 }  // namespace skinny_detail
@@ -263,17 +276,14 @@ SDX_FN void unpack_columns(const P& p, T* to) {
 /// its waves divide K. Ahead: spans of K in flight at a time. Launch: ceil(m / Rows) * ceil(n / (Tiles * 16)) * batches
 /// workgroups.
 ///
-/// If weights are in memory before any launch (P::after_launch() exists, see stream.h), the first ones are loaded before
-/// the previous launch has ended, and the next launch may begin as soon as there is room for its workgroups.
+/// If weights are in memory before any launch (P::after_launch() exists, see stream.h), the first ones are loaded
+/// before the previous launch has ended, and the next launch may begin as soon as there is room for its workgroups.
 template <int Rows, int Tiles, int Ahead, class P>
 SDX_FN void skinny(const P& early) {
   using namespace gemm_detail;
   using namespace skinny_detail;
   typename SkinnyProblem<P>::Type p = early;
-#if defined(__NVPTX__)
-  constexpr bool kEarly = kLoadsEarly<P>;
-  if constexpr (kEarly) start_next_launch();
-#endif
+  begin_early(p);
   using T = typename P::T;
   using M = Matrix<T>;
   using Acc = typename M::Acc;
@@ -344,13 +354,7 @@ SDX_FN void skinny(const P& early) {
     fetch_weights_to_l2<Ahead>(p, z, cols, wave, lane_k, kSpan);
     make_rows<kBits == 4>(p, (shared_vec*)lds, z, row0, height);
   }
-#if defined(__NVPTX__)
-  if constexpr (kEarly)
-    if (wave >= spans) {  // loads nothing
-      wait_for_launch();
-      p = early.after_launch();
-    }
-#endif
+  wait_early(wave >= spans, early, p);  // without weights to load
   // All loads of a round are issued before any is used. (Issuing those of the next round as registers become free was
   // slower on an H200, by a third for float16.)
   for (u32 first = wave; first < spans; first += kWaves * Ahead) {
@@ -380,13 +384,7 @@ SDX_FN void skinny(const P& early) {
           }
         }
     }
-#if defined(__NVPTX__)
-    if constexpr (kEarly)
-      if (first == wave) {
-        wait_for_launch();
-        p = early.after_launch();
-      }
-#endif
+    wait_early(first == wave, early, p);
 #pragma clang loop unroll(full)
     for (int h = 0; h < Ahead; ++h) {
       const u32 span = first + h * kWaves;

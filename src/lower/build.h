@@ -25,7 +25,7 @@ struct BuildOptions {
   bool all_tilings = false;                       ///< keep every candidate, so that the tuner can time them
   bool libraries = true;                          ///< whether a vendor's GEMM library may be a candidate
   bool fuse = true;                               ///< false: one kernel per value (to locate a fault)
-  bool unpacked_weights = false;  ///< GEMMs of many rows read constant weights that init has unpacked
+  bool unpacked_weights = false;                  ///< GEMMs of many rows read constant weights that init has unpacked
   /// Whether kernels that only some runs need (candidates of a choice, branches, steps under a condition) are compiled
   /// after the program is built: in the background, or when a run first needs one (program/objects.h).
   bool background = false;

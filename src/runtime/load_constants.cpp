@@ -250,13 +250,14 @@ class Executor::ConstantLoader {
     constants_.owners[k] = std::move(u);
   }
 
-  // Names a launch whose result is large and lasting, and which reads nothing but weights that have memory of their own:
-  // programs that share these share the result. Empty: it is none.
+  // Names a launch whose result is large and lasting, and which reads nothing but weights that have memory of their
+  // own: programs that share these share the result. Empty: it is none.
   std::string shared_launch(const ProgramStep& s) const {
     const auto* l = std::get_if<LaunchStep>(&s.op);
     if (!l || l->repeat || s.when || s.writes.size() != 1) return {};
     const auto out = static_cast<std::size_t>(s.writes[0]);
-    if (!lasting_[out] || run_.address[out] || !known(s.writes[0]) || run_.bytes(s.writes[0]) < kLargeConstant) return {};
+    if (!lasting_[out] || run_.address[out] || !known(s.writes[0]) || run_.bytes(s.writes[0]) < kLargeConstant)
+      return {};
     std::string name = p_.kernels[static_cast<std::size_t>(l->kernel)].spec.body;
     for (const Exprs* numbers : {&l->symbols, &l->divisors})
       for (const Expr& x : *numbers) name += fmt::format(" {}", run_.eval(x));

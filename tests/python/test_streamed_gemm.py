@@ -70,7 +70,8 @@ def test_weights_do_not_wait_for_the_launch_before(tmp_path, dtype, bits, block)
 
 
 @pytest.mark.parametrize(
-    ("dtype", "bits", "block"), [(HALF, 16, 0), (BF16, 16, 0), (HALF, 8, 32), (HALF, 4, 32), (HALF, 4, 128), (BF16, 4, 32)]
+    ("dtype", "bits", "block"),
+    [(HALF, 16, 0), (BF16, 16, 0), (HALF, 8, 32), (HALF, 4, 32), (HALF, 4, 128), (BF16, 4, 32)],
 )
 def test_first_weights_of_a_few_rows_do_not_wait_either(tmp_path, dtype, bits, block):
     onnx.save(model(8, 2048, 2048, dtype, bits, block), tmp_path / "m.onnx")

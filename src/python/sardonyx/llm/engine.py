@@ -119,17 +119,17 @@ class Engine(Texts, EngineSteps):
         adapters: LoRA adapters by name, folders of Hugging Face's PEFT; each request may have one.
         cache_type: "int8", "fp8" (float8_e4m3fn): keys and values in 8 bits, with a scale for each row of a head; empty: in
             the model's type.
-        unpacked_weights: on GPUs, weights of 4 and 8 bits are kept in 16 bits too, for steps of more than 64 tokens: faster
-            prompts for four times (8 bits: twice) the weights' memory more (the option of compile()).
+        unpacked_weights: weights of 4 and 8 bits are kept in 16 bits too, for longer steps (the option of compile()).
 
         Raises errors.Error: UnsupportedError for other decoders, DeviceError if memory does not suffice.
         """
         super().__init__(folder)
         _check(page_tokens, max_sequences, max_waiting, step_tokens, cache_memory, swap_memory, cache_type)
+        self._devices = device_names(devices) if devices is not None else [device]
         compiling: dict[str, Any] = {
             "rows": page_tokens,
             "cache_type": cache_type,
-            "device": device,
+            "device": self._devices[0],
             "precision": precision,
             "threads": threads,
             "cache_dir": cache_dir,
@@ -139,9 +139,7 @@ class Engine(Texts, EngineSteps):
             "slots": 0 if speculation else max_sequences,  # guesses follow from the tokens before them
         }
         self._adapters = Adapters(adapters or {})
-        self._devices = device_names(devices) if devices is not None else [device]
         self._transport, self._stages = transport, _checked_stages(pipeline_parallel_size, len(self._devices))
-        compiling["device"] = self._devices[0]
         if len(self._devices) > 1 and (adapters or "draft" in (speculation or {})):
             raise UnsupportedError("adapters and draft models run on one device only")
         self._speculator: Speculator | None = None
@@ -160,7 +158,7 @@ class Engine(Texts, EngineSteps):
             times=StepTimes() if ahead else None,
         )
         self._max_waiting = max_waiting
-        self._wake = threading.Condition()
+        wake = self._wake = threading.Condition()
         self._inbox: list[Request] = []
         self._live: set[Request] = set()
         self._closing = False
@@ -169,7 +167,6 @@ class Engine(Texts, EngineSteps):
         self._wakes = Wakes()
         self._begin()
         # The thread does not keep the engine alive: an engine that nobody has any more ends.
-        wake = self._wake
         own = weakref.ref(self, lambda _: notify(wake))
         self._thread = threading.Thread(target=run_steps, args=(own, wake), name="sardonyx engine", daemon=True)
         self._thread.start()
