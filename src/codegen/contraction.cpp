@@ -127,6 +127,14 @@ Contraction of_matmul(const TileKernel& t, const MatMulOp& m, Value& accumulator
   return c;
 }
 
+// Neighbouring outputs along the last dim that one window computes: see fuse/fill_channels.h.
+std::int64_t outputs_of_window(const Value& w, const Value& out, const ConvOp& op) {
+  std::int64_t columns = 0, outputs = 0;
+  if (op.transposed || op.groups != 1 || !is_const_int(w.shape[0], columns) || !is_const_int(out.shape[1], outputs))
+    return 1;
+  return columns / outputs;
+}
+
 std::optional<Windows> windows_of(const Value& x, const Value& w, const Value& out, const ConvOp& op) {
   const std::size_t n = op.strides.size();
   if (op.transposed || op.groups != 1 || op.zeros > 0 || n < 1 || n > 2) return {};
@@ -139,6 +147,7 @@ std::optional<Windows> windows_of(const Value& x, const Value& w, const Value& o
     const std::size_t at = k + n - 2;
     (k == 0 ? s.y : s.x) = loop_var(line ? Expr(1) : x.shape[at + 2]);
     s.out[k] = line ? Expr(1) : out.shape[at + 2];
+    if (k == 1) s.out[k] = idx::floordiv(s.out[k], outputs_of_window(w, out, op));
     s.pads[k] = line ? Expr(0) : op.pads_begin[at];
     s.pads_end[k] = line ? Expr(0) : op.pads_end[at];
     s.strides[k] = line ? 1 : op.strides[at];
@@ -166,7 +175,10 @@ Contraction of_conv(const TileKernel& t, const ConvOp& op, Value& accumulator) {
   const std::size_t n = op.strides.size();
   Exprs rows = {loop_var(out->shape[0])};
   for (std::size_t k = 0; k < n; ++k) rows.push_back(loop_var(out->shape[k + 2]));
-  const Expr group = loop_var(groups), column = loop_var(out_group), channel = loop_var(in_group + Expr(op.zeros));
+  const std::int64_t folded = outputs_of_window(*w, *out, op);
+  if (folded > 1) rows.back() = loop_var(idx::floordiv(out->shape.back(), folded));
+  const Expr group = loop_var(groups), column = loop_var(out_group * Expr(folded)),
+             channel = loop_var(in_group + Expr(op.zeros));
   Exprs at_x = {rows[0], group * in_group + channel}, at_w;
   if (op.transposed)
     at_w = {group * in_group + channel, column};
@@ -192,6 +204,10 @@ Contraction of_conv(const TileKernel& t, const ConvOp& op, Value& accumulator) {
   c.reduced.push_back(channel);
   Exprs vars = {rows[0], group * out_group + column};
   vars.insert(vars.end(), rows.begin() + 1, rows.end());
+  if (folded > 1) {
+    vars[1] = idx::mod(column, out_group);
+    vars.back() = vars.back() * Expr(folded) + idx::floordiv(column, out_group);
+  }
   std::vector<std::pair<Expr, Expr>> r;
   c.row_dims = extents(rows);
   c.z = flatten({group}, r);

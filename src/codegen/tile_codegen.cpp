@@ -136,6 +136,7 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   o.lazy_selections = true;
   o.split_reductions = true;
   o.fill_channels = true;
+  o.fold_outputs = chip_of(arch).has(Feature::kTensorCopy);
   o.short_vectors = chip_of(arch).policy.short_vectors;
   o.merge_groups = true;
   o.pad_gemm_k = true;

@@ -47,40 +47,67 @@ class Filler {
     if (c.dilations[last] != 1) return reject("its last dim is dilated");
     if (!is_const_int(w->shape[last + 2], taps) || step > 64)
       return reject("its kernel size or stride is unknown or large");
+    const std::int64_t outputs_of_window = outputs_together(n, c, channels, outputs, taps);
+    const std::int64_t pace = step * outputs_of_window;
     std::int64_t filled = channels;
-    while (step * filled % vec != 0) ++filled;
+    while (pace * filled % vec != 0) ++filled;
     if (filled > kMostFilled * channels) return reject("too many channels would be zeros");
     if (options_.short_vectors && folds_in_place(n, c, channels, taps)) return;
-    const std::int64_t groups = (taps + step - 1) / step;  // taps of the new last dim
-    const Expr inner = step * filled, width = out->shape[last + 2] + (groups - 1);
+    const std::int64_t groups = (pace - step + taps + pace - 1) / pace;  // taps of the new last dim
+    const Expr inner = pace * filled, width = idx::floordiv(out->shape[last + 2], outputs_of_window) + (groups - 1);
 
-    // image[.., r * filled + c, .., j] = x[.., c, .., step * j + r - pad]
+    // image[.., r * filled + c, .., j] = x[.., c, .., pace * j + r - pad]
     Exprs vars, at;
     for (const Expr& d : x->shape) vars.push_back(loop_var(d));
     vars[1] = loop_var(inner);
     vars[last + 2] = loop_var(width);
     at = vars;
     at[1] = idx::mod(vars[1], filled);
-    at[last + 2] = vars[last + 2] * step + idx::floordiv(vars[1], filled) - c.pads_begin[last];
+    at[last + 2] = vars[last + 2] * pace + idx::floordiv(vars[1], filled) - c.pads_begin[last];
     Expr inside = logical_and(compare(Op::kGe, at[last + 2], 0), compare(Op::kLt, at[last + 2], x->shape[last + 2]));
     if (filled != channels) inside = logical_and(inside, compare(Op::kLt, at[1], channels));
     Value* image = g_.add_loop(vars, select(inside, load(x, x->dtype, at), constant(0, x->dtype)));
 
-    // weights[k, r * filled + c, .., j] = w[k, c, .., step * j + r]
+    // weights[o * outputs + k, r * filled + c, .., j] = w[k, c, .., pace * j + r - step * o]
     Exprs own;
     for (const Expr& d : w->shape) own.push_back(loop_var(d));
+    own[0] = loop_var(outputs * outputs_of_window);
     own[1] = loop_var(inner);
     own[last + 2] = loop_var(groups);
     Exprs from = own;
+    from[0] = idx::mod(own[0], outputs);
     from[1] = idx::mod(own[1], filled);
-    from[last + 2] = own[last + 2] * step + idx::floordiv(own[1], filled);
+    from[last + 2] = own[last + 2] * pace + idx::floordiv(own[1], filled) - idx::floordiv(own[0], outputs) * Expr(step);
     inside = logical_and(compare(Op::kLt, from[last + 2], taps), compare(Op::kLt, from[1], channels));
+    if (outputs_of_window > 1) inside = logical_and(compare(Op::kGe, from[last + 2], 0), inside);
     Value* weights = g_.add_loop(own, select(inside, load(w, w->dtype, from), constant(0, w->dtype)));
 
     c.strides[last] = 1;
     c.pads_begin[last] = c.pads_end[last] = 0;
     n.inputs[0] = image;
     n.inputs[1] = weights;
+  }
+
+  // How many neighbouring outputs one window computes. With one, the copy engine is the limit where windows overlap: it
+  // takes about as long for 64 bytes of a line of taps as for 128. With several, lines of taps are at most 128 bytes,
+  // of which zeros are multiplied that the lines of a single output do not have.
+  std::int64_t outputs_together(const Node& n, const ConvOp& c, std::int64_t channels, std::int64_t outputs,
+                                std::int64_t taps) const {
+    constexpr std::int64_t kMostColumns = 256, kMostLine = 128, kPart = 64;
+    const std::int64_t size = static_cast<std::int64_t>(size_of(n.inputs[0]->dtype)), vec = 16 / size;
+    const std::int64_t step = c.strides.back();
+    std::int64_t width = 0, best = 1;
+    if (!options_.fold_outputs || size > 2 || c.strides.size() != 2 || step >= taps || outputs % 8 != 0 ||
+        !is_const_int(n.outputs[0]->shape.back(), width))
+      return 1;
+    for (std::int64_t together = 2; together * outputs <= kMostColumns; together *= 2) {
+      const std::int64_t pace = step * together;
+      std::int64_t filled = channels;
+      while (pace * filled % vec != 0) ++filled;
+      const std::int64_t line = (pace - step + taps + pace - 1) / pace * pace * filled * size;
+      if (width % together == 0 && line % kPart == 0 && line <= kMostLine) best = together;
+    }
+    return best;
   }
 
   // Views the image as one of wide pixels, without a copy, so that only the weights are filled. Returns whether that is

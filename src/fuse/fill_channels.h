@@ -8,7 +8,9 @@ namespace sardonyx {
 /// along the last dim, where s is the stride there, which becomes 1; then pads channels with zeros to the next
 /// multiple. Where the kernel's sizes are the strides (patches of a vision transformer), all pixels of a patch become
 /// channels, and the kernel 1 x 1. Weights are rearranged accordingly. This is "space to depth", as common for the
-/// first layer of residual networks. With FuseOptions::short_vectors, an image whose s pixels are 12 bytes with
+/// first layer of residual networks. With FuseOptions::fold_outputs, one window computes several neighbouring outputs
+/// along the last dim, and moves by that many: the weights then have that many times the output channels, all channels
+/// of an output following one another. With FuseOptions::short_vectors, an image whose s pixels are 12 bytes with
 /// channels last is not copied.
 void fill_channels(Graph& g, const FuseOptions& options);
 

@@ -76,6 +76,8 @@ struct FuseOptions {
   bool row_groups = false;
   /// Convolutions with few input channels get more of them (fuse/fill_channels.h).
   bool fill_channels = false;
+  /// Such convolutions compute several neighbouring outputs in one window.
+  bool fold_outputs = false;
   /// Convolutions may read vectors of 16 bytes of which memory has the first 12 (ConvOp::zeros).
   bool short_vectors = false;
   /// K of GEMMs is padded with zeros to whole vectors (fuse/pad_gemm_k.h).

@@ -129,6 +129,41 @@ return %3)",
               HasSubstr("[i0 < n, i1 < 8, i2 < 9, i3 < 8]"));
 }
 
+FuseOptions folding() {
+  FuseOptions o = filling();
+  o.fold_outputs = true;
+  return o;
+}
+
+// Four outputs of 64 channels, which begin two pixels apart: a window of 16 pixels moves by 8.
+TEST(FillChannels, OneWindowComputesSeveralOutputs) {
+  expect_pass("fill_channels", R"(%0 = input int8[n, 3, 230, 230]
+%1 = constant int8[64, 3, 7, 7] {...}
+%2 = conv int32[n, 64, 112, 112]: %0, %1 {strides = [2, 2]}
+return %2)",
+              R"(%0 = input int8[n, 3, 230, 230]
+%1 = constant int8[64, 3, 7, 7] {...}
+%2 = loop int8[o < 256, c < 32, y < 7, x < 2]: select(0 <= 8 * x + floordiv(c, 4) - floordiv(o, 64) * 2 && (8 * x + floordiv(c, 4) - floordiv(o, 64) * 2 < 7 && mod(c, 4) < 3), %1[mod(o, 64), mod(c, 4), y, 8 * x + floordiv(c, 4) - floordiv(o, 64) * 2], 0:int8)
+%3 = loop int8[i < n, c < 32, y < 230, x < 29]: select(8 * x + floordiv(c, 4) < 230 && mod(c, 4) < 3, %0[i, mod(c, 4), y, 8 * x + floordiv(c, 4)], 0:int8)
+%4 = conv int32[n, 64, 112, 112]: %3, %2 {strides = [2, 1]}
+return %4)",
+              folding());
+}
+
+// Widths that are no multiple, and results that would fill a tile already.
+TEST(FillChannels, OtherOutputsHaveWindowsOfTheirOwn) {
+  for (const char* sizes : {"64, 3", "256, 3"}) {
+    const std::string channels = sizes, out = channels.substr(0, channels.find(','));
+    const int width = out == "64" ? 111 : 112;
+    const std::string graph = fmt::format(R"(%0 = input int8[n, 3, 230, 230]
+%1 = constant int8[{}, 7, 7] {{...}}
+%2 = conv int32[n, {}, 112, {}]: %0, %1 {{strides = [2, 2]}}
+return %2)",
+                                          sizes, out, width);
+    EXPECT_THAT(after_pass("fill_channels", graph, folding()), HasSubstr(fmt::format("i0 < {}, i1 < 16", out)));
+  }
+}
+
 TEST(FillChannels, GroupedConvolutionsAreAReason) {
   const char* graph = R"(%0 = input float32[1, 6, 8]
 %1 = constant float32[8, 3, 2] {...}
