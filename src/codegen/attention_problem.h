@@ -189,6 +189,12 @@ class AttentionProblem {
     const Expr y = flatten_loads(substitute(attention_result(kernel_, load(&sum, sum.dtype, {})), to));
     function("Out result(i64 b, i64 h, i64 s, i64 d, f32 x)", {{b_, "b"}, {h_, "h"}, {s_, "s"}, {e_, "d"}},
              [&] { returns(y); });
+    if (out_direct_ && of_eight_bits(kernel_.out->dtype))
+      function("auto wide(i64 b, i64 h, i64 s, i64 d, f32 x)", {{b_, "b"}, {h_, "h"}, {s_, "s"}, {e_, "d"}}, [&] {
+        const Emitter::Wide wide = emit_.wide(y);
+        wide_out_ = !wide.text.empty();
+        emit_.line(fmt::format("return {};", wide_out_ ? wide.text : "x"));
+      });
     emit_.quantizes = false;
   }
 
@@ -204,6 +210,7 @@ class AttentionProblem {
   DType type_;
   std::int64_t vec_ = 0;
   bool plain_ = false, out_direct_ = false;
+  bool wide_out_ = false;        // P::wide() gives results before the rounding
   Expr column_;                  ///< what is added to the scores of a key, for all queries; may be empty
   Expr row_bias_, row_bias_at_;  ///< tensor that is added to the scores, and the element for key 0; may be empty
 };

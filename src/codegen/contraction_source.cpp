@@ -26,13 +26,14 @@ bool has_var(const Expr& e, const Expr& var) {
   return found;
 }
 
-// Whether eight columns, from a multiple of eight on, are contiguous in memory at a multiple of eight elements; offset:
-// of an element.
+// Whether eight columns (or pairs of them), from a multiple of eight on, are contiguous in memory at a multiple of
+// eight elements; offset: of an element.
 bool has_octets(const Contraction& c, const Expr& offset) {
+  const Expr& var = c.pair ? c.pair : c.col;
   std::int64_t columns = 0;
-  if (c.pair || !is_const_int(c.n(), columns) || columns % 8 != 0) return false;
+  if (!is_const_int(var->args[0], columns) || columns % 8 != 0) return false;
   const Expr octet = loop_var(columns / 8), in_octet = loop_var(8);
-  const Expr at = substitute(offset, {{c.col, octet * 8 + in_octet}});
+  const Expr at = substitute(offset, {{var, octet * 8 + in_octet}});
   Expr step, rest;
   return idx::split_affine(at, in_octet, step, rest) && is_const(step, 1) && !mentions(rest, in_octet) &&
          divisor_of(rest) % 8 == 0;
@@ -51,100 +52,203 @@ std::optional<std::size_t> row_bytes(const Contraction& c, const Exprs& loads) {
   return size_of(c.out->dtype) == 1 ? found : std::nullopt;
 }
 
-// Emits the epilogue. What it reads is read by a separate function before the sum is complete, as far as it fits in
-// registers; returns the declaration of the struct that holds it. `fetches`: for kernels/gemm_tma.h, which prefetches
-// operands that are read by rows to L2, and stores eight results at a time.
-std::string emit_epilogue(Emitter& e, const Contraction& c, const Value& accumulator, bool fetches) {
-  const auto begin = [&](const std::string& head) {
-    e.open(head);
-    for (const auto& [var, n] :
-         {std::pair(c.z, "z"), std::pair(c.row, "row"), std::pair(c.pair ? c.pair : c.col, "col")}) {
-      if (is_const(var)) continue;
-      const std::string i = e.fresh("i");
-      e.line(fmt::format("const i64 {} = {};", i, n));
-      e.bind(var, i);
+// A load of bytes as a number, minus a zero point (null: 0), in float32.
+struct ByteNumber {
+  Expr e, zero;
+};
+
+// Whether `e` uses the load in another way than by `part`.
+bool uses_beside(const Expr& e, const Expr& part, const Expr& load) {
+  if (!e || same(e, part)) return false;
+  return same(e, load) ||
+         std::any_of(e->args.begin(), e->args.end(), [&](const Expr& x) { return uses_beside(x, part, load); });
+}
+
+// How `e` uses the load, if it is always the same number.
+std::optional<ByteNumber> byte_number(const Expr& e, const Expr& load) {
+  std::optional<ByteNumber> found;
+  visit(e, [&](const Expr& x) {
+    if (found || x->op != Op::kCast || x->dtype != DType::kFloat32) return;
+    Expr y = x->args[0], zero;
+    if (y->op == Op::kSub && y->dtype == DType::kInt32 && is_const(y->args[1])) {
+      zero = y->args[1];
+      y = y->args[0];
     }
-  };
-  const Expr result = flatten_loads(c.result);
-  Exprs loads;
-  std::size_t room = kMostRead, columns_room = kMostColumnsRead;
-  std::unordered_set<Expr, ExprHash, ExprSame> seen;
-  if (!c.pair)
-    certain_parts(result, [&](const Expr& x) {
+    if (y->op == Op::kCast && y->dtype == DType::kInt32) y = y->args[0];
+    if (same(y, load)) found = {x, zero};
+  });
+  if (found && uses_beside(e, found->e, load)) return {};
+  return found;
+}
+
+// Emits the epilogue. What it reads is read by a separate function before the sum is complete, as far as it fits in
+// registers. `fetches`: for kernels/gemm_tma.h, which prefetches operands that are read by rows to L2, and stores eight
+// results at a time.
+class EpilogueWriter {
+ public:
+  EpilogueWriter(Emitter& e, const Contraction& c, const Value& accumulator, bool fetches)
+      : e_(e),
+        c_(c),
+        accumulator_(accumulator),
+        fetches_(fetches),
+        result_(flatten_loads(c.result)),
+        sum_(type_name(accumulator.dtype)) {
+    if (!c.pair) find_loads();
+    octets_ = fetches && stores_octets(c);
+    if (octets_ && !c.pair) row_ = row_bytes(c, loads_);
+    if (row_) number_ = byte_number(result_, loads_[*row_]);
+  }
+
+  // Returns the declaration of the struct that holds what is read.
+  std::string write() {
+    const auto by_row = [&](const Expr& x) { return has_var(x->args[0], c_.row); };
+    const bool rows = std::any_of(loads_.begin(), loads_.end(), by_row);
+    if (rows) e_.line("enum : bool { kReadsRows = true };");
+    if (size_of(c_.out->dtype) != 2)
+      e_.line(fmt::format("enum : int {{ kResultBytes = {} }};", size_of(c_.out->dtype)));
+    if (fetches_ && rows) {
+      begin("SDX_FN void fetch_early(u32 z, u32 row, u32 col) const");
+      for (const Expr& x : loads_) {
+        if (!by_row(x)) continue;
+        const std::string at = e_.value(x->args[0]);
+        e_.line(fmt::format("fetch_to_l2({} + {});", e_.buffer(x->value), at));
+      }
+      e_.close();
+    }
+    if (!loads_.empty()) write_read();
+    write_element();
+    if (octets_ && c_.pair && size_of(c_.out->dtype) == 1) write_pairs();
+    if (octets_ && !c_.pair) write_octets();
+    return loads_.empty() ? "" : fmt::format("  struct Read {{{} }};\n", members_);
+  }
+
+ private:
+  void begin(const std::string& head) {
+    e_.open(head);
+    for (const auto& [var, n] :
+         {std::pair(c_.z, "z"), std::pair(c_.row, "row"), std::pair(c_.pair ? c_.pair : c_.col, "col")}) {
+      if (is_const(var)) continue;
+      const std::string i = e_.fresh("i");
+      e_.line(fmt::format("const i64 {} = {};", i, n));
+      e_.bind(var, i);
+    }
+  }
+
+  void find_loads() {
+    std::size_t room = kMostRead, columns_room = kMostColumnsRead;
+    std::unordered_set<Expr, ExprHash, ExprSame> seen;
+    certain_parts(result_, [&](const Expr& x) {
       if (!seen.insert(x).second) return false;
-      if (x->op != Op::kLoad || x->value == &accumulator || x->args[0]->has_load || !has_var(x->args[0], c.col))
+      if (x->op != Op::kLoad || x->value == &accumulator_ || x->args[0]->has_load || !has_var(x->args[0], c_.col))
         return true;
-      std::size_t& left = has_var(x->args[0], c.row) ? room : columns_room;
+      std::size_t& left = has_var(x->args[0], c_.row) ? room : columns_room;
       if (size_of(x->dtype) > left) return true;
       left -= size_of(x->dtype);
-      loads.push_back(x);
+      loads_.push_back(x);
       return true;
     });
-  const auto by_row = [&](const Expr& x) { return has_var(x->args[0], c.row); };
-  if (std::any_of(loads.begin(), loads.end(), by_row)) e.line("enum : bool { kReadsRows = true };");
-  if (size_of(c.out->dtype) != 2) e.line(fmt::format("enum : int {{ kResultBytes = {} }};", size_of(c.out->dtype)));
-  if (fetches && std::any_of(loads.begin(), loads.end(), by_row)) {
-    begin("SDX_FN void fetch_early(u32 z, u32 row, u32 col) const");
-    for (const Expr& x : loads) {
-      if (!by_row(x)) continue;
-      const std::string at = e.value(x->args[0]);
-      e.line(fmt::format("fetch_to_l2({} + {});", e.buffer(x->value), at));
-    }
-    e.close();
   }
-  const std::string sum = type_name(accumulator.dtype);
-  std::string members;
-  if (!loads.empty()) {
+
+  void bind() {
+    for (std::size_t k = 0; k < loads_.size(); ++k) e_.bind_value(loads_[k], fmt::format("r.r{}", k));
+    e_.bind_local(&accumulator_, "sum");
+    if (c_.second) e_.bind_local(c_.second.get(), "next");
+  }
+  const char* read_parameter() const { return loads_.empty() ? "" : ", const Read& r"; }
+
+  void write_read() {
     begin("SDX_FN void read(u32 z, u32 row, u32 col, Read& r) const");
-    for (std::size_t k = 0; k < loads.size(); ++k) {
-      const std::string x = e.value(loads[k]);
-      e.line(fmt::format("r.r{} = {};", k, x));
-      members += fmt::format(" {} r{};", e.type_of(loads[k]), k);
+    for (std::size_t k = 0; k < loads_.size(); ++k) {
+      const std::string x = e_.value(loads_[k]);
+      e_.line(fmt::format("r.r{} = {};", k, x));
+      members_ += fmt::format(" {} r{};", e_.type_of(loads_[k]), k);
     }
-    e.close();
-    e.open(fmt::format("SDX_FN void element(u32 z, u32 row, u32 col, {} sum) const", sum));
-    e.line("Read r;");
-    e.line("read(z, row, col, r);");
-    e.line("element(z, row, col, sum, r);");
-    e.close();
+    if (number_) {
+      const std::string x = e_.value(number_->e);
+      e_.line(fmt::format("r.number = {};", x));
+      members_ += " f32 number;";
+    }
+    e_.close();
+    e_.open(fmt::format("SDX_FN void element(u32 z, u32 row, u32 col, {} sum) const", sum_));
+    e_.line("Read r;");
+    e_.line("read(z, row, col, r);");
+    e_.line("element(z, row, col, sum, r);");
+    e_.close();
   }
-  begin(c.pair ? fmt::format("SDX_FN void pair(u32 z, u32 row, u32 col, {0} sum, {0} next) const", sum)
-               : fmt::format("SDX_FN void element(u32 z, u32 row, u32 col, {} sum{}) const", sum,
-                             loads.empty() ? "" : ", const Read& r"));
-  for (std::size_t k = 0; k < loads.size(); ++k) e.bind_value(loads[k], fmt::format("r.r{}", k));
-  e.bind_local(&accumulator, "sum");
-  if (c.second) e.bind_local(c.second.get(), "next");
-  const std::string x = e.value(result), at = e.value(storage_offset(*c.out, c.out_index));
-  e.line(fmt::format("{}[{}] = {};", e.buffer(c.out), at, x));
-  e.close();
-  if (fetches && stores_octets(c)) {
-    e.line(fmt::format("using Out = {};", storage_name(c.out->dtype)));
-    begin(fmt::format("SDX_FN auto result(u32 z, u32 row, u32 col, {} sum{}) const", sum,
-                      loads.empty() ? "" : ", const Read& r"));
-    for (std::size_t k = 0; k < loads.size(); ++k) e.bind_value(loads[k], fmt::format("r.r{}", k));
-    e.bind_local(&accumulator, "sum");
-    const Emitter::Wide wide = e.wide(result);
-    e.line(fmt::format("return {};", wide.text.empty() ? fmt::format("Out({})", e.value(result)) : wide.text));
-    e.close();
+
+  void write_element() {
+    begin(c_.pair
+              ? fmt::format("SDX_FN void pair(u32 z, u32 row, u32 col, {0} sum, {0} next) const", sum_)
+              : fmt::format("SDX_FN void element(u32 z, u32 row, u32 col, {} sum{}) const", sum_, read_parameter()));
+    bind();
+    const std::string x = e_.value(result_), at = e_.value(storage_offset(*c_.out, c_.out_index));
+    e_.line(fmt::format("{}[{}] = {};", e_.buffer(c_.out), at, x));
+    e_.close();
+  }
+
+  void write_place() {
     begin("SDX_FN Out* place(u32 z, u32 row, u32 col) const");
-    e.line(fmt::format("return {} + {};", e.buffer(c.out), e.value(storage_offset(*c.out, c.out_index))));
-    e.close();
-    e.line(fmt::format("enum : bool {{ kOctets = true, kWide = {}, kSaturates = {} }};", !wide.text.empty(),
-                       wide.saturates));
-    if (const auto row = row_bytes(c, loads)) {
-      e.line("enum : bool { kRowBytes = true };");
-      begin("SDX_FN const u8* row_bytes(u32 z, u32 row, u32 col) const");
-      e.line(fmt::format("return (const u8*)({} + {});", e.buffer(loads[*row]->value), e.value(loads[*row]->args[0])));
-      e.close();
-      begin("SDX_FN void read_columns(u32 z, u32 row, u32 col, u8 byte, Read& r) const");
-      for (std::size_t k = 0; k < loads.size(); ++k)
-        e.line(fmt::format("r.r{} = {};", k,
-                           k == *row ? fmt::format("{}(byte)", e.type_of(loads[k])) : e.value(loads[k])));
-      e.close();
-    }
+    e_.line(fmt::format("return {} + {};", e_.buffer(c_.out), e_.value(storage_offset(*c_.out, c_.out_index))));
+    e_.close();
   }
-  return loads.empty() ? "" : fmt::format("  struct Read {{{} }};\n", members);
-}
+
+  void write_pairs() {
+    e_.line(fmt::format("using Out = {};", storage_name(c_.out->dtype)));
+    begin(fmt::format("SDX_FN auto paired(u32 z, u32 row, u32 col, {0} sum, {0} next) const", sum_));
+    bind();
+    const Emitter::Wide wide = e_.wide(result_);
+    e_.line(fmt::format("return {};", wide.text.empty() ? "sum" : wide.text));
+    e_.close();
+    write_place();
+    e_.line(fmt::format("enum : bool {{ kPairOctets = {}, kSaturates = {} }};", !wide.text.empty(), wide.saturates));
+  }
+
+  void write_octets() {
+    e_.line(fmt::format("using Out = {};", storage_name(c_.out->dtype)));
+    begin(fmt::format("SDX_FN auto result(u32 z, u32 row, u32 col, {} sum{}) const", sum_, read_parameter()));
+    bind();
+    if (number_) e_.bind_value(number_->e, "r.number");
+    const Emitter::Wide wide = e_.wide(result_);
+    e_.line(fmt::format("return {};", wide.text.empty() ? fmt::format("Out({})", e_.value(result_)) : wide.text));
+    e_.close();
+    write_place();
+    e_.line(fmt::format("enum : bool {{ kOctets = true, kWide = {}, kSaturates = {} }};", !wide.text.empty(),
+                        wide.saturates));
+    if (row_) write_row_bytes();
+  }
+
+  void write_row_bytes() {
+    const Expr& bytes = loads_[*row_];
+    e_.line("enum : bool { kRowBytes = true };");
+    begin("SDX_FN const u8* row_bytes(u32 z, u32 row, u32 col) const");
+    e_.line(fmt::format("return (const u8*)({} + {});", e_.buffer(bytes->value), e_.value(bytes->args[0])));
+    e_.close();
+    begin("SDX_FN void read_columns(u32 z, u32 row, u32 col, u32 word, u32 place, u32 exponent, Read& r) const");
+    for (std::size_t k = 0; k < loads_.size(); ++k) {
+      const std::string type = e_.type_of(loads_[k]);
+      if (k != *row_)
+        e_.line(fmt::format("r.r{} = {};", k, e_.value(loads_[k])));
+      else if (number_)
+        e_.line(fmt::format("r.number = byte_number<{}>(word, place, exponent, {});", type,
+                            number_->zero ? e_.zero_point(number_->zero->i) : "0"));
+      else
+        e_.line(fmt::format("r.r{} = {}(word >> (place * 8));", k, type));
+    }
+    e_.close();
+  }
+
+  Emitter& e_;
+  const Contraction& c_;
+  const Value& accumulator_;
+  const bool fetches_;
+  const Expr result_;
+  const std::string sum_;  // type of the accumulator
+  Exprs loads_;
+  std::string members_;
+  bool octets_ = false;
+  std::optional<std::size_t> row_;  // see row_bytes()
+  std::optional<ByteNumber> number_;
+};
 
 // Emits where in its image the window of a row begins, and how K iterates over the taps: see kernels/gemm_tma.h.
 void emit_windows(Emitter& e, const Contraction& c, const CopiedWindows& copied) {
@@ -251,7 +355,7 @@ class Writer {
       p.scales_follow = b_.scales_follow();
     }
     const bool copy_engine = p.chip.has(Feature::kTensorCopy) && !rows_;
-    const std::string reads = emit_epilogue(e_, c_, accumulator, copy_engine);
+    const std::string reads = EpilogueWriter(e_, c_, accumulator, copy_engine).write();
     if (copy_engine) find_copied();
     if (loaded) emit_wait();
     assemble(reads + row);

@@ -89,13 +89,15 @@ class Emitter {
   std::string buffer(const Value* v);
 
   /// An expression without its last rounding, for kernels that round several results at a time (pack_wide() of
-  /// kernels/prelude_pack.h). `text` is empty where there is none; else a float32, or for 8-bit integers an int32 whose
-  /// low bits are the result. `saturates`: rounding to float16 has to.
+  /// kernels/prelude_pack.h). `text` is empty where there is none; else a float32, or for 8-bit integers an int32 that
+  /// has to be saturated. `saturates`: rounding to float16 has to.
   struct Wide {
     std::string text;
     bool saturates = false;
   };
   Wide wide(const Expr& e);
+  /// An int32 number: an argument where scales are, else a literal.
+  std::string zero_point(std::int64_t x);
 
  private:
   std::string find(const Expr& e) const;
@@ -103,12 +105,19 @@ class Emitter {
   std::string operation(const Expr& e, const std::vector<std::string>& a);
   std::string half_operation(const Expr& e, const std::vector<std::string>& a);
   std::string one_plus(const Expr& e);
-  // Quantisation by a known scale; empty: `e` is something else. `wide`: see wide().
-  std::string quantization(const Expr& e, bool wide = false);
+  // Quantisation by a known scale; empty: `e` is something else.
+  std::string quantization(const Expr& e);
+  // round(x / scale) + zero, between least and most.
+  struct Codes {
+    Expr x;
+    float scale = 1;
+    double zero = 0, least = 0, most = 0;
+  };
+  static std::optional<Codes> codes_of(const Expr& e);
+  std::string wide_codes(const Codes& c);
+  std::string zero_text(double zero, double least);
   // A float32 number: an argument if they are, else a literal.
   std::string scale(double x);
-  // An int32 number likewise.
-  std::string zero_point(std::int64_t x);
   std::string parameter(const Expr& e);
   bool narrow(const Expr& e) const;
   bool division(const Expr& e, const std::vector<std::string>& a, bool in_32, std::string& text);

@@ -48,59 +48,76 @@ bool loads_eight_bits(const Expr& e) {
   return found;
 }
 
-std::string Emitter::quantization(const Expr& e, bool wide) {
+std::optional<Emitter::Codes> Emitter::codes_of(const Expr& e) {
+  if (e->op != Op::kCast || e->args[0]->dtype != DType::kFloat32) return {};
+  if (e->dtype != DType::kInt8 && e->dtype != DType::kUInt8) return {};
+  Codes c;
+  c.least = e->dtype == DType::kInt8 ? -128 : 0;
+  c.most = e->dtype == DType::kInt8 ? 127 : 255;
+  const Expr& upper = e->args[0];
+  if (upper->op != Op::kMin || !is_const(upper->args[1]) || upper->args[1]->f != c.most) return {};
+  const Expr& lower = upper->args[0];
+  if (lower->op != Op::kMax || !is_const(lower->args[1]) || lower->args[1]->f != c.least) return {};
+  Expr rounded = lower->args[0];
+  if (rounded->op == Op::kAdd && is_const(rounded->args[1])) {
+    c.zero = rounded->args[1]->f;
+    rounded = rounded->args[0];
+  }
+  if (rounded->op != Op::kRound || c.zero != std::nearbyint(c.zero) || c.zero < c.least || c.zero > c.most) return {};
+  const auto q = quotient_of(rounded->args[0]);
+  if (!q) return {};
+  c.x = q->x;
+  c.scale = q->scale;
+  // Relu in front of a range that begins with 0: the functions clamp to it, NaN too.
+  if (c.zero == c.least && c.x->op == Op::kMax && is_const(c.x->args[1]) && c.x->args[1]->f == 0) c.x = c.x->args[0];
+  return c;
+}
+
+std::string Emitter::quantization(const Expr& e) {
   if (e->op != Op::kCast || e->args[0]->dtype != DType::kFloat32) return {};
   if (const double largest = largest_of(e->dtype); largest > 0) {
     const auto q = quotient_of(e->args[0]);
     if (!q || e->i != 1) return {};  // 1: saturates
-    if (wide) return fmt::format("{} * {}", value(q->x), scale(1 / q->scale));
     return fmt::format("quantized_float<{}>({}, {}, {}, {})", type_name(e->dtype), value(q->x), scale(q->scale),
                        scale(1 / q->scale), scale(largest * q->scale));
   }
-  if (e->dtype != DType::kInt8 && e->dtype != DType::kUInt8) return {};
-  const double least = e->dtype == DType::kInt8 ? -128 : 0, most = e->dtype == DType::kInt8 ? 127 : 255;
-  const Expr& upper = e->args[0];
-  if (upper->op != Op::kMin || !is_const(upper->args[1]) || upper->args[1]->f != most) return {};
-  const Expr& lower = upper->args[0];
-  if (lower->op != Op::kMax || !is_const(lower->args[1]) || lower->args[1]->f != least) return {};
-  Expr rounded = lower->args[0];
-  double zero = 0;
-  if (rounded->op == Op::kAdd && is_const(rounded->args[1])) {
-    zero = rounded->args[1]->f;
-    rounded = rounded->args[0];
-  }
-  if (rounded->op != Op::kRound || zero != std::nearbyint(zero) || zero < least || zero > most) return {};
-  auto q = quotient_of(rounded->args[0]);
-  if (!q) return {};
-  // Relu in front of a range that begins with 0: the functions clamp to it, NaN too.
-  if (zero == least && q->x->op == Op::kMax && is_const(q->x->args[1]) && q->x->args[1]->f == 0) q->x = q->x->args[0];
-  return fmt::format(
-      "{}<{}>({}, {}, {}, {}, {}, {})", wide ? "quantized_code" : "quantized", type_name(e->dtype), value(q->x),
-      scale(q->scale), scale(1 / q->scale), scale((least - zero) * q->scale), scale((most - zero) * q->scale),
-      zero == 0 || zero == least ? fmt::format("{}", zero) : zero_point(static_cast<std::int64_t>(zero)));
+  const auto c = codes_of(e);
+  if (!c) return {};
+  return fmt::format("quantized<{}>({}, {}, {}, {}, {}, {})", type_name(e->dtype), value(c->x), scale(c->scale),
+                     scale(1 / c->scale), scale((c->least - c->zero) * c->scale), scale((c->most - c->zero) * c->scale),
+                     zero_text(c->zero, c->least));
+}
+
+// Zero points that begin or halve the range are the same in many layers.
+std::string Emitter::zero_text(double zero, double least) {
+  return zero == 0 || zero == least ? fmt::format("{}", zero) : zero_point(static_cast<std::int64_t>(zero));
+}
+
+std::string Emitter::wide_codes(const Codes& c) {
+  if (c.zero == 0 && c.least == 0) return fmt::format("{} * {}", value(c.x), scale(1 / c.scale));
+  return fmt::format("wide_code({}, {}, {}, {})", value(c.x), scale(1 / c.scale), scale((c.least - c.zero) * c.scale),
+                     zero_text(c.zero, c.least));
 }
 
 Emitter::Wide Emitter::wide(const Expr& e) {
-  switch (e->dtype) {
-    case DType::kFloat16:
-    case DType::kBFloat16:
-      if (e->op != Op::kCast || e->args[0]->dtype != DType::kFloat32) return {};
-      return {value(e->args[0]), (e->i & kCastSaturatesHalf) != 0};
-    case DType::kUInt8:
-      // int8 with its sign bit flipped: of the sum, as of the result, only the low 8 bits count.
-      if (e->op == Op::kBitXor && is_const(e->args[1], 128) && e->args[0]->op == Op::kBitCast &&
-          e->args[0]->args[0]->dtype == DType::kInt8) {
-        const std::string code = quantizes ? quantization(e->args[0]->args[0], true) : "";
-        return {code.empty() ? "" : fmt::format("({} + 128)", code)};
-      }
-      return {quantizes ? quantization(e, true) : ""};
-    case DType::kInt8:
-    case DType::kFloat8E4M3FN:
-    case DType::kFloat8E5M2:
-      return {quantizes ? quantization(e, true) : ""};
-    default:
-      return {};
+  if (e->dtype == DType::kFloat16 || e->dtype == DType::kBFloat16) {
+    if (e->op != Op::kCast || e->args[0]->dtype != DType::kFloat32) return {};
+    return {value(e->args[0]), (e->i & kCastSaturatesHalf) != 0};
   }
+  if (!quantizes) return {};
+  if (e->dtype == DType::kFloat8E4M3FN || e->dtype == DType::kFloat8E5M2) {
+    if (e->op != Op::kCast || e->args[0]->dtype != DType::kFloat32 || e->i != 1) return {};
+    const auto q = quotient_of(e->args[0]);
+    return {q ? fmt::format("{} * {}", value(q->x), scale(1 / q->scale)) : ""};
+  }
+  // int8 with its sign bit flipped is uint8 with a zero point that is 128 larger.
+  const bool flipped = e->op == Op::kBitXor && e->dtype == DType::kUInt8 && is_const(e->args[1], 128) &&
+                       e->args[0]->op == Op::kBitCast && e->args[0]->args[0]->dtype == DType::kInt8;
+  auto c = codes_of(flipped ? e->args[0]->args[0] : e);
+  if (!c) return {};
+  if (flipped)
+    for (double* x : {&c->zero, &c->least, &c->most}) *x += 128;
+  return {wide_codes(*c)};
 }
 
 }  // namespace sardonyx::codegen

@@ -21,6 +21,7 @@
 //                                      float8, key_numbers(b, h, t), times key_scale(b, h, t)
 //   out(b, h, s), out_step()           where a row of the output begins, and the stride of its elements
 //   result(b, h, s, d, x)              what is stored for a result x, of type Out
+//   wide(b, h, s, d, x), kWideOut      where it is not 0: what pack_wide<Out>() makes that of, for bytes
 //   kOutDirect                         rows of the output are contiguous and 16-byte aligned
 //   kPlain, factor()                   scores are products times a positive factor only; otherwise score(b, h, s, t, x)
 //   kBounds, begin, end(b, h, s)       the query attends to keys begin <= t < end only

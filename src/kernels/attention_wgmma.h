@@ -268,8 +268,36 @@ struct WgmmaAttention : WgmmaOperands<P, kKeys, kKeySlices> {
     for (int i = 0; i < kAcc; ++i) acc[i] = acc[i] * first[i / 2 % 2] + all[(4 + i) * 128] * second[i / 2 % 2];
   }
 
+  // Of 32 elements of a row a lane has four pairs; lanes exchange them until each has eight neighbouring bytes.
+  SDX_FN void store_bytes(const f32 (&top)[2], const f32 (&total)[2], const f32 (&acc)[kAcc]) const {
+    using Out = typename P::Out;
+#pragma clang loop unroll(full)
+    for (int k = 0; k < 2; ++k) {
+      const i64 row = row_at(k);
+      const f32 scale = attention_scale(p, b, h, top[k], total[k]);
+      Out* to = p.out(b, h, row);
+#pragma clang loop unroll(full)
+      for (int i = 0; i < kHead / 2; i += 16) {
+        gemm_detail::Octet<Out> octet;
+#pragma clang loop unroll(full)
+        for (int g = 0; g < 2; ++g) {
+          decltype(p.wide(b, h, row, 0, 0.0f)) four[4];
+#pragma clang loop unroll(full)
+          for (int e = 0; e < 4; ++e)
+            four[e] = p.wide(b, h, row, i * 2 + g * 16 + e / 2 * 8 + lane % 4 * 2 + e % 2,
+                             acc[i + g * 8 + e / 2 * 4 + 2 * k + e % 2] * scale);
+          pack_wide<Out, true>(four, octet.words + g);
+        }
+        gemm_detail::exchange_octets<1>(octet.words);
+        if (row0 + own + k * 8 < queries)
+          *(gemm_detail::Octet<Out>*)__builtin_assume_aligned(to + i * 2 + lane % 4 * 8, 8) = octet;
+      }
+    }
+  }
+
   SDX_FN void store(const f32 (&top)[2], const f32 (&total)[2], const f32 (&acc)[kAcc]) const {
     using Out = typename P::Out;
+    if constexpr (P::kWideOut != 0 && kHead % 32 == 0) return store_bytes(top, total, acc);
     struct Pair {
       Out x[2];
     };

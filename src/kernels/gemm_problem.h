@@ -17,6 +17,9 @@
 //   void element(z, row, col, sum, r)
 // With P::kPairs, columns 2 j and 2 j + 1 together give one result:
 //   void pair(z, row, j, sum, next)
+// With P::kPairOctets, eight of these from a multiple of eight on are contiguous bytes, aligned to 8:
+//   Out* place(z, row, j)
+//   auto paired(z, row, j, sum, next)    what pack_wide<Out, P::kSaturates>() makes an Out of
 // With P::kOctets, eight columns from a multiple of eight on are contiguous in memory, aligned to their size or 16
 // bytes:
 //   Out* place(z, row, col)              where the result goes
@@ -25,7 +28,8 @@
 //   u32 end_of(z)                        where they end, at most m; the last z also has the rows after its end
 // With P::kRowBytes, the only thing that the epilogue reads by rows is bytes, contiguous and aligned as octets:
 //   const u8* row_bytes(z, row, col)     where they are
-//   void read_columns(z, row, col, byte, Read& r)   the same as read(), with such a byte
+//   void read_columns(z, row, col, word, place, exponent, Read& r)
+//                                        as read(), with this byte of a word, for result(); exponent: see byte_number()
 // Addresses of kVector and kAcross are aligned to 16 bytes; k (and with kAcross the number of rows) is a multiple of a
 // vector.
 #pragma once
@@ -63,7 +67,7 @@ struct Problem {
   /// Bytes of a result. kReadsRows: what the epilogue reads depends on the row, not only on the column.
   static constexpr int kResultBytes = 2;
   static constexpr bool kReadsRows = false;
-  static constexpr bool kOctets = false, kWide = false, kSaturates = false, kRowBytes = false;
+  static constexpr bool kOctets = false, kPairOctets = false, kWide = false, kSaturates = false, kRowBytes = false;
   /// For kElements: the operand is in memory, with elements along K one after the other.
   static constexpr bool kRowsA = false, kRowsB = false;
   /// For TMA (gemm_tma.h). kShared: all batches have the same operand. kInnerA, for kAcross: the rows are so many

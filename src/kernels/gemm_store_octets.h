@@ -88,6 +88,8 @@ SDX_FN void store_packed_octets(const P& p, const Acc (&acc)[TN][8], u32 z, u32 
   constexpr bool kReads = !__is_same(Read, NothingRead);
   constexpr int kPart = TN % 4 == 0 ? 4 : 2, kSize = sizeof(Out);  // 16 columns, whose rows are read at a time
   const u32 lane = thread_id() % 32, quarter = lane % 4;
+  u32 exponent = 0;
+  if constexpr (P::kRowBytes) exponent = byte_exponent();
   // What is outside of the output is clamped for reading and not stored.
   const auto row_of = [&](int half) { return row + lane / 4 + half * 8; };
   const auto inside = [&](u32 r) { return r < p.m ? r : p.m - 1; };
@@ -116,7 +118,7 @@ SDX_FN void store_packed_octets(const P& p, const Acc (&acc)[TN][8], u32 z, u32 
         } else {
           Read reads;
           if constexpr (P::kRowBytes)
-            p.read_columns(z, r, column(j, g) + c, u8(held[q].words[g / 2] >> (g % 2 * 16 + c * 8)), reads);
+            p.read_columns(z, r, column(j, g) + c, held[q].words[g / 2], g % 2 * 2 + c, exponent, reads);
           else
             p.read(z, r, column(j, g) + c, reads);
           return p.result(z, r, column(j, g) + c, sum, reads);
@@ -138,6 +140,35 @@ SDX_FN void store_packed_octets(const P& p, const Acc (&acc)[TN][8], u32 z, u32 
   }
 }
 
+/// For bytes of which each lane computes one of a pair of columns: of 32 columns, a lane's four results are exchanged
+/// with those of three other lanes until each has four neighbouring ones.
+template <class P, int TN, class Acc>
+SDX_FN void store_byte_pairs(const P& p, const Acc (&acc)[TN][8], u32 z, u32 row, u32 col) {
+  using Out = typename P::Out;
+  static_assert(sizeof(Out) == 1 && TN % 2 == 0);
+  const u32 lane = thread_id() % 32, quarter = lane % 4;
+  const bool odd = quarter & 1, high = quarter & 2;
+#pragma clang loop unroll(full)
+  for (int j = 0; j < TN; j += 2)
+#pragma clang loop unroll(full)
+    for (int half = 0; half < 2; ++half) {
+      const u32 out_row = row + lane / 4 + half * 8, r = out_row < p.m ? out_row : p.m - 1;
+      const auto result = [&](int g) {
+        const u32 c = col + j * 16 + g * 8;
+        const Acc* own = &acc[j + g / 2][g % 2 * 4 + half * 2];
+        return p.paired(z, r, (c < p.n ? c : 0) / 2 + quarter, own[0], own[1]);  // outside: not stored
+      };
+      using Wide = decltype(result(0));
+      const Wide four[4] = {result(0), result(1), result(2), result(3)};
+      u32 word;
+      pack_wide<Out, P::kSaturates>(four, &word);
+      word = __nvvm_prmt(word, lane_xor(word, 2), high ? 0x3276 : 0x5410);
+      word = __nvvm_prmt(word, lane_xor(word, 1), odd ? 0x3715 : 0x6240);
+      const u32 c = col + j * 16 + quarter * 8;
+      if (out_row < p.m && c < p.n) *(u32*)p.place(z, out_row, multiple<4>(c / 2)) = word;
+    }
+}
+
 /// Passes a wave's sums of 16 rows to P::element, if n is a multiple of 8. A lane has two columns of every eight;
 /// groups of four lanes exchange them until each lane has eight neighbouring columns, which it stores at once. Going
 /// through shared memory (store_acc()) takes several times as many accesses.
@@ -146,6 +177,10 @@ SDX_FN void store_octets(const P& p, const Acc (&acc)[TN][8], u32 z, u32 row, u3
   static_assert(P::kFullColumns && TN % 2 == 0);
   if constexpr (kPacksOctets<P>) {
     store_packed_octets(p, acc, z, row, col);
+    return;
+  }
+  if constexpr (P::kPairOctets) {
+    store_byte_pairs(p, acc, z, row, col);
     return;
   }
   constexpr int kPart = TN % 4 == 0 ? 4 : 2, kRounds = kPart;  // 16 columns; of two rows, eight columns each

@@ -31,22 +31,58 @@ SDX_FN u32 pair_of(f32 x, f32 y) {
   }
   return r;
 }
+/// x, saturated, in the order of their bytes.
+template <class To>
+SDX_FN u32 saturated(const i32 (&x)[4]) {
+  u32 high, all;
+  if constexpr (is_same<To, i8>) {
+    asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, 0;" : "=r"(high) : "r"(x[3]), "r"(x[2]));
+    asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %3;" : "=r"(all) : "r"(x[1]), "r"(x[0]), "r"(high));
+  } else {
+    static_assert(is_same<To, u8>);
+    asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, 0;" : "=r"(high) : "r"(x[3]), "r"(x[2]));
+    asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(all) : "r"(x[1]), "r"(x[0]), "r"(high));
+  }
+  return all;
+}
 
 }  // namespace detail
 
-/// Four results of type To from what Emitter::wide() computes, in one or two words.
+/// Four results of type To from what Emitter::wide() computes, in one or two words. NaN as an integer is 0.
 template <class To, bool Saturates>
 SDX_FN void pack_wide(const f32 (&x)[4], u32* words) {
-  const u32 low = detail::pair_of<To, Saturates>(x[0], x[1]), high = detail::pair_of<To, Saturates>(x[2], x[3]);
-  if constexpr (sizeof(To) == 2)
-    words[0] = low, words[1] = high;
-  else
-    words[0] = __nvvm_prmt(low, high, 0x5410);
+  if constexpr (is_same<To, i8> || is_same<To, u8>) {
+    i32 rounded[4];
+#pragma clang loop unroll(full)
+    for (int k = 0; k < 4; ++k) asm("cvt.rni.s32.f32 %0, %1;" : "=r"(rounded[k]) : "f"(x[k]));
+    words[0] = detail::saturated<To>(rounded);  // one instruction rounds and packs two
+  } else {
+    const u32 low = detail::pair_of<To, Saturates>(x[0], x[1]), high = detail::pair_of<To, Saturates>(x[2], x[3]);
+    if constexpr (sizeof(To) == 2)
+      words[0] = low, words[1] = high;
+    else
+      words[0] = __nvvm_prmt(low, high, 0x5410);
+  }
 }
 template <class To, bool Saturates>
 SDX_FN void pack_wide(const i32 (&x)[4], u32* words) {
-  static_assert(sizeof(To) == 1);
-  words[0] = __nvvm_prmt(__nvvm_prmt(u32(x[0]), u32(x[1]), 0x0040), __nvvm_prmt(u32(x[2]), u32(x[3]), 0x0040), 0x5410);
+  words[0] = detail::saturated<To>(x);
+}
+
+/// The bits of 2^23, of which ptxas does not know that they are constant: a permutation has one operand that need not
+/// be in a register, and ptxas would move this one there each time.
+SDX_FN u32 byte_exponent() {
+  u32 processor;
+  asm("mov.u32 %0, %%smid;" : "=r"(processor));
+  return 0x4b000000 | processor >> 20;
+}
+/// Byte `place` of a word, minus `zero`, as a number: exact. A conversion takes eight times as long as this permutation
+/// of bytes, which makes 2^23 + byte of them. exponent: byte_exponent(), once.
+template <class Byte>
+SDX_FN f32 byte_number(u32 word, u32 place, u32 exponent, i32 zero) {
+  constexpr bool kSigned = is_same<Byte, i8>;
+  const u32 bits = __nvvm_prmt(kSigned ? word ^ 0x80808080 : word, exponent, 0x7440 | place);
+  return bit_cast<f32>(bits) - f32((1 << 23) + (kSigned ? 128 : 0) + zero);
 }
 
 }  // namespace sdx

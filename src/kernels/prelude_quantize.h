@@ -16,18 +16,21 @@ SDX_FN f32 quotient(f32 x, f32 scale, f32 inverse) {
   return __builtin_fmaf(__builtin_fmaf(-q, scale, x), inverse, q);
 }
 
-/// round(x / scale) + zero, saturated, for To = i8 or u8, in the low 8 bits. lowest and largest: the smallest and the
+/// round(x / scale) + zero, saturated, for To = i8 or u8. lowest and largest: the smallest and the
 /// largest value of To, minus zero, times scale: values beyond give the same result. NaN gives the smallest value, as
 /// in ONNX Runtime.
 template <class To>
-SDX_FN i32 quantized_code(f32 x, f32 scale, f32 inverse, f32 lowest, f32 largest, i32 zero) {
+SDX_FN To quantized(f32 x, f32 scale, f32 inverse, f32 lowest, f32 largest, i32 zero) {
   const f32 within = __builtin_fminf(__builtin_fmaxf(x, lowest), largest);
   // Adding 1.5 * 2^23 rounds to an integer, half to even, which is in the low bits of the sum.
-  return bit_cast<i32>(quotient(within, scale, inverse) + 0x1.8p23f) + zero;
+  return To(bit_cast<i32>(quotient(within, scale, inverse) + 0x1.8p23f) + zero);
 }
-template <class To>
-SDX_FN To quantized(f32 x, f32 scale, f32 inverse, f32 lowest, f32 largest, i32 zero) {
-  return To(quantized_code<To>(x, scale, inverse, lowest, largest, zero));
+
+/// round(x * inverse) + zero, for pack_wide(), which saturates it: too large a result is an integer beyond the range of
+/// 8 bits, too. lowest: as above.
+SDX_FN i32 wide_code(f32 x, f32 inverse, f32 lowest, i32 zero) {
+  constexpr i32 kBits = 0x4b400000;  // of 1.5 * 2^23
+  return bit_cast<i32>(__builtin_fmaf(__builtin_fmaxf(x, lowest), inverse, 0x1.8p23f)) + (zero - kBits);
 }
 
 /// cast<To>(x / scale) for 8-bit floats, saturated; likewise. NaN stays NaN.

@@ -177,3 +177,14 @@ def test_attention_stores_bytes(chip, dtype, smooth):
     assert any("QuantizeLinear" in n for n in steps[at].nodes)
     assert steps[at].bytes < 8 * 512 * 64 * (3 * 2 + 1) * 1.01
     assert any("MatMul" in n for n in steps[at + 1].nodes) and "QuantizeLinear" not in str(steps[at + 1].nodes)
+
+
+def test_hopper_exchanges_bytes_of_attention(tmp_path):
+    """Results are rounded in pairs, and stored eight at a time."""
+    onnx.save(attention_network(ml_dtypes.float8_e4m3fn, smooth=False), tmp_path / "m.onnx")
+    options = ["--arch", "sm_90a", "--precision", "fp16", "--cache-dir", tmp_path, "--compile-ahead"]
+    cli("compile", tmp_path / "m.onnx", *options, "-o", tmp_path / "m.sdx")
+    text = (tmp_path / "m.sdx").read_bytes().decode("latin1")
+    sources = [s.partition("\n}\n")[0] for s in text.split("struct P {")[1:]]
+    attention = [s for s in sources if "attention_wgmma<" in s]
+    assert attention and all("kWideOut = 1" in s for s in attention)

@@ -139,8 +139,9 @@ def test_results_are_rounded_in_pairs(tmp_path, kind):
     assert not re.search(r"cvt\.rn\.b?f16\.f32|div\.(rn|full)", kernel)
     # Lanes exchange what is rounded and packed: of eight results, one word each way of 8 bits (then another), two of 16.
     assert kernel.count("shfl.sync.bfly") == (2 if kind in EIGHT_BITS else 4) * octets
-    if kind == "int8":  # three permutations join four results, and three exchange eight
-        assert kernel.count("prmt.b32") == 9 * octets
+    if kind == "int8":  # two instructions round, saturate and join four results; three permutations exchange eight
+        assert kernel.count("cvt.pack.sat.") == 4 * octets
+        assert kernel.count("prmt.b32") == 3 * octets
 
 
 @pytest.mark.parametrize(
@@ -154,6 +155,34 @@ def test_functions_before_a_quantisation(tmp_path, kind, precision, quick):
     model.graph.node.insert(k, helper.make_node("Erf", ["c"], ["e"]))
     (kernel,) = kernels(model, tmp_path, precision=precision)
     assert (kernel.count("fma.rn.f32") < 10 * kernel.count("ex2.approx")) == quick  # 7 or 20 for each erf
+
+
+def test_gated_layers_store_words_of_float8(tmp_path):
+    """One of a pair of columns' results is one byte; lanes exchange them until each has a word."""
+    rng, types = np.random.default_rng(0), helper.tensor_dtype_to_np_dtype(TensorProto.FLOAT8E4M3FN)
+    weights = [numpy_helper.from_array(np.float32(1 / 16), "s"), numpy_helper.from_array(np.zeros((), types), "z")]
+    nodes = [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["x8"])]
+    nodes.append(helper.make_node("DequantizeLinear", ["x8", "s", "z"], ["a"]))
+    for name in ("gate", "up"):
+        w = rng.integers(-4, 5, (256, 512)).astype(types)
+        weights += [
+            numpy_helper.from_array(w, f"{name}8"),
+            numpy_helper.from_array(np.ones(512, np.float32), f"{name}s"),
+        ]
+        nodes.append(helper.make_node("DequantizeLinear", [f"{name}8", f"{name}s"], [f"{name}w"], axis=1))
+        nodes.append(helper.make_node("MatMul", ["a", f"{name}w"], [name]))
+    nodes.append(helper.make_node("Sigmoid", ["gate"], ["g"]))
+    nodes.append(helper.make_node("Mul", ["gate", "g"], ["silu"]))
+    nodes.append(helper.make_node("Mul", ["silu", "up"], ["m"]))
+    nodes.append(helper.make_node("QuantizeLinear", ["m", "s", "z"], ["y"]))
+    ends = [[helper.make_tensor_value_info("x", TensorProto.FLOAT, [4096, 256])]]
+    ends.append([helper.make_tensor_value_info("y", TensorProto.FLOAT8E4M3FN, None)])
+    graph = helper.make_graph(nodes, "g", *ends, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    (kernel,) = [k for k in kernels(model, tmp_path, precision="fp16") if COPY in k]
+    words = kernel.count("st.global.b32")
+    assert words > 0 and not re.search(r"st\.global\.b8|st\.shared", kernel)
+    assert kernel.count("cvt.rn.satfinite.e4m3x2") == kernel.count("shfl.sync.bfly") == 2 * words
 
 
 @pytest.mark.parametrize("kind", ["int8", "fp8"])
