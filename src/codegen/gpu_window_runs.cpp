@@ -19,9 +19,8 @@ bool GpuGenerator::suits_run(const Expr& first, int length, const WindowTile& w)
   Exprs conditions;
   return length * size_of(first->dtype) <= 16 && multiple_of(first->args[0], length, conditions) &&
          std::all_of(conditions.begin(), conditions.end(), [&](const Expr& e) {
-           return std::any_of(w.multiples.begin(), w.multiples.end(), [&](const Expr& m) {
-             return same(m, e) && w.length % length == 0;
-           });
+           return std::any_of(w.multiples.begin(), w.multiples.end(),
+                              [&](const Expr& m) { return same(m, e) && w.length % length == 0; });
          });
 }
 
@@ -38,8 +37,7 @@ void GpuGenerator::fetch_runs(const std::vector<const LoadingTerm*>& terms, cons
   std::map<const Value*, Places> places;
   for (const LoadingTerm* t : terms)
     for (const Expr& l : t->loads)
-      if (!uses_var(l, w.lane) && places[l->value].emplace(l->args[0], all.size()).second)
-        all.push_back({l, &t->term});
+      if (!uses_var(l, w.lane) && places[l->value].emplace(l->args[0], all.size()).second) all.push_back({l, &t->term});
   const auto checked = [](const Element& e) { return in_bounds(e.load) ? Expr() : e.term->inside; };
   const auto filled = [](const Element& e) { return e.term->filled && same(e.term->filled, e.load); };
   for (std::size_t k = 0; k < all.size(); ++k)

@@ -61,8 +61,8 @@ std::string widened(std::string_view statement) {
   // cvt takes no immediate operand: a move of 16 bits does.
   std::string out = "\t{\n\t.reg .b16 \t%half<2>;\n\t.reg .b32 \t%wide<2>;\n";
   for (const int k : {0, 1})
-    out += fmt::format("\tmov.b16 \t%half{0}, {2};\n\tcvt.{1}32.{1}16 \t%wide{0}, %half{0};\n", k, sign,
-                       operands[k + 1]);
+    out +=
+        fmt::format("\tmov.b16 \t%half{0}, {2};\n\tcvt.{1}32.{1}16 \t%wide{0}, %half{0};\n", k, sign, operands[k + 1]);
   return out + fmt::format("\t{}.{}32 \t%wide0, %wide0, %wide1;\n\tcvt.u16.u32 \t{}, %wide0;\n\t}}\n",
                            operation.substr(0, 3), sign, operands[0]);
 }

@@ -133,8 +133,9 @@ TEST(KernelCode, PtxStoresLowBitsOfCopies) {
   EXPECT_EQ(with_untyped_stores("\tst.global.v2.b8 \t[%rd1], {%rs2, %rs3};\n"),
             "\t{\n\t.reg .b16 \t%copy0;\n\tmov.b16 \t%copy0, %rs2;\n\t.reg .b16 \t%copy1;\n\tmov.b16 \t%copy1, %rs3;\n"
             "\tst.global.v2.b8 \t[%rd1], {%copy0, %copy1};\n\t}\n");
-  for (const std::string same : {"\tst.global.b16 \t[%rd1], %rs2;\n", "\tst.global.v4.b32 \t[%rd1], {%r2, %r3, %r4, %r5};\n",
-                                 "\tst.global.b8 \t[%rd1], 0;\n", "\tld.global.b8 \t%r1, [%rd2];\n"})
+  for (const std::string same :
+       {"\tst.global.b16 \t[%rd1], %rs2;\n", "\tst.global.v4.b32 \t[%rd1], {%r2, %r3, %r4, %r5};\n",
+        "\tst.global.b8 \t[%rd1], 0;\n", "\tld.global.b8 \t%r1, [%rd2];\n"})
     EXPECT_EQ(with_untyped_stores(same), same);
   const std::string source = std::string(kSource) + R"(
 #if defined(__NVPTX__)

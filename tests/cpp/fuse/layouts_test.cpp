@@ -160,7 +160,8 @@ TEST(LayoutsInAnyOrder, CopiesThatGemmsReadAlongChannelsAreViews) {
 return {})",
                        also);
   };
-  EXPECT_THAT(after_pass("layouts", graph("%3"), any_order()), HasSubstr("%2 = view float16[n, 64, 100, 90] order(0, 2, 3, 1): %0"));
+  EXPECT_THAT(after_pass("layouts", graph("%3"), any_order()),
+              HasSubstr("%2 = view float16[n, 64, 100, 90] order(0, 2, 3, 1): %0"));
   expect_unchanged("layouts", graph("%3, %2"), any_order());  // the caller gets it in its own order
 }
 
