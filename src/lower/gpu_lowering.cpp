@@ -56,7 +56,8 @@ class GpuBlock : public BlockLowering {
   using OneQuery = std::unordered_map<const Step*, std::shared_ptr<const codegen::GpuAttentionStep>>;
 
   codegen::TileSelection selection() const {
-    codegen::TileSelection s{options_.choices, options_.all_tilings, {}, options_.precision != DType::kFloat32};
+    codegen::TileSelection s{options_.choices, options_.all_tilings};
+    s.narrow_floats = options_.precision != DType::kFloat32;
     // Results of init steps are not in memory before these have run.
     s.unpacked = options_.unpacked_weights;
     if (!b_.in_init) s.loaded = [this](const Value* v) { return b_.is_loaded(v); };
