@@ -70,6 +70,7 @@ class LayoutChooser {
     for (Value*& v : g_.outputs)
       if (!v->storage_order.empty() && !only_channels(v)) v = add_copy(g_, v, {}, nullptr);
     correct_views();
+    sort_nodes(g_);  // copies of an epilogue's operands stand before its convolution, constants may stand behind it
   }
 
  private:

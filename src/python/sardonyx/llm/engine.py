@@ -117,8 +117,7 @@ class Engine(Texts, EngineSteps):
             FOLDER} asks a smaller model with the same tokens, whose cache is part of cache_memory. "tokens" is how many are
             guessed at a time (4; at most 15). Requests with constraints, penalties or biases are not guessed.
         adapters: LoRA adapters by name, folders of Hugging Face's PEFT; each request may have one.
-        cache_type: "int8", "fp8" (float8_e4m3fn): keys and values in 8 bits, with a scale for each row of a head; empty: in
-            the model's type.
+        cache_type: "int8", "fp8" (float8_e4m3fn): keys and values in 8 bits, with scales by row; empty: the model's type.
         unpacked_weights: weights of 4 and 8 bits are kept in 16 bits too, for longer steps (the option of compile()).
 
         Raises errors.Error: UnsupportedError for other decoders, DeviceError if memory does not suffice.
