@@ -79,6 +79,7 @@ std::string untyped(std::string_view statement) {
   const std::string_view operation = statement.substr(0, statement.find_first_of(" \t"));
   const int stored = operation.ends_with(".b8") ? 8 : operation.ends_with(".b16") ? 16 : 0;
   const std::size_t address = statement.find(']');
+  statement = statement.substr(0, statement.find(';') + 1);
   if (!operation.starts_with("st.") || stored == 0 || address == std::string_view::npos) return "";
   std::string declared, copied(statement.substr(0, address));
   int count = 0;
@@ -93,17 +94,20 @@ std::string untyped(std::string_view statement) {
     }
     rest.remove_prefix(end);
   }
-  return count == 0 ? "" : fmt::format("\t{{\n{}\t{}\t}}\n", declared, copied);
+  return count == 0 ? "" : fmt::format("\t{{\n{}\t{}\n\t}}\n", declared, copied);
 }
 
-// The text with each statement for which `rewritten` is not empty replaced by it.
+// The text with each statement for which `rewritten` is not empty replaced by it. LLVM writes one statement a line;
+// lines of inline assembly that hold several are left alone.
 template <class Rewrite>
 std::string rewrite_statements(const std::string& ptx, Rewrite rewritten) {
   std::string out;
   std::size_t from = 0;
   for (std::size_t at = 0; at < ptx.size();) {
     const std::size_t end = std::min(ptx.find('\n', at), ptx.size() - 1) + 1;
-    if (const std::string text = rewritten(trimmed(std::string_view(ptx).substr(at, end - at))); !text.empty()) {
+    const std::string_view line = trimmed(std::string_view(ptx).substr(at, end - at));
+    const bool alone = std::count(line.begin(), line.end(), ';') == 1;
+    if (const std::string text = alone ? rewritten(line) : ""; !text.empty()) {
       out.append(ptx, from, at - from);
       out += text;
       from = end;
