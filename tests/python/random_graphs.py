@@ -17,6 +17,7 @@ import time
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from random_language import integers_of, language_model
 from random_nodes import CHANNELS, OPSET, SIZES, Graph
 from random_patterns import STEPS
 from random_quantized import quantized_model
@@ -25,10 +26,13 @@ from random_quantized import quantized_model
 TOLERANCE = {"float": 2e-4, "float16": 2e-2, "int8": 0.0}
 
 
-def random_model(seed: int, kind: str, symbolic: bool = False) -> onnx.ModelProto:
+def random_model(seed: int, kind: str, symbolic: bool = False, family: str = "networks") -> onnx.ModelProto:
     """symbolic: batch, height, width and tokens are symbols. Some of these graphs are valid for one size only."""
     if kind == "int8":
         return quantized_model(seed)
+    if family == "language":
+        decoder = language_model(seed, kind, symbolic)
+        return model_of(decoder, seed, decoder.results)
     g = Graph(seed, kind, symbolic)
     n = g.pick([1, 1, 2, 3])
     c, h, w, t = g.pick(CHANNELS), g.pick(SIZES), g.pick(SIZES), g.pick(SIZES)
@@ -44,22 +48,25 @@ def random_model(seed: int, kind: str, symbolic: bool = False) -> onnx.ModelProt
         if len(g.nodes) >= wanted:
             break
         g.pick(steps)(g)
-    ends = [name for name in g.shapes if name not in g.used]
-    out = [
-        helper.make_tensor_value_info(name, g.proto, [None] * len(g.shapes[name]) if symbolic else g.shapes[name])
-        for name in ends
-    ]
+    return model_of(g, seed, [name for name in g.shapes if name not in g.used])
+
+
+def model_of(g: Graph, seed: int, results: list[str]) -> onnx.ModelProto:
+    form = lambda name: [None] * len(g.shapes[name]) if g.symbolic else g.shapes[name]
+    out = [helper.make_tensor_value_info(name, g.proto, form(name)) for name in results]
     graph = helper.make_graph(g.nodes, f"seed{seed}", g.inputs, out, g.constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets)
     model.ir_version = 9
     return model
 
 
-# Of symbols; a graph's own are among those of SIZES.
+# Of symbols; a graph's own are among those of SIZES. b, t, p and s are those of language models: a first call has no past.
 OTHER_SIZES = [
-    {"n": 2, "h": 9, "w": 14, "t": 12},
-    {"n": 1, "h": 16, "w": 7, "t": 5},
-    {"n": 5, "h": 3, "w": 24, "t": 28},
+    {"n": 2, "h": 9, "w": 14, "t": 12, "b": 2, "p": 0, "s": 12},
+    {"n": 1, "h": 16, "w": 7, "t": 5, "b": 1, "p": 20, "s": 25},
+    {"n": 5, "h": 3, "w": 24, "t": 28, "b": 3, "p": 33, "s": 61},
+    {"n": 3, "h": 1, "w": 5, "t": 1, "b": 2, "p": 47, "s": 48},
 ]
 
 
@@ -70,7 +77,8 @@ def feed_of(model: onnx.ModelProto, seed: int, sizes: dict[str, int] | None = No
         t = x.type.tensor_type
         kind = helper.tensor_dtype_to_np_dtype(t.elem_type)
         shape = [(sizes or {}).get(d.dim_param, d.dim_value) for d in t.shape.dim]
-        feed[x.name] = r.standard_normal(shape).astype(kind)
+        integers = t.elem_type == TensorProto.INT64
+        feed[x.name] = integers_of(x.name, shape, r) if integers else r.standard_normal(shape).astype(kind)
     return feed
 
 
@@ -82,11 +90,16 @@ def in_float32(model: onnx.ModelProto) -> onnx.ModelProto:
         if c.data_type == TensorProto.FLOAT16:
             c.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(c).astype(np.float32), c.name))
     for n in out.graph.node:
-        if n.op_type == "Cast":
+        if n.op_type == "Cast" and n.attribute[0].i == TensorProto.FLOAT16:
             n.attribute[0].i = TensorProto.FLOAT
     for v in [*out.graph.input, *out.graph.output]:
-        v.type.tensor_type.elem_type = TensorProto.FLOAT
+        if v.type.tensor_type.elem_type == TensorProto.FLOAT16:
+            v.type.tensor_type.elem_type = TensorProto.FLOAT
     return out
+
+
+def in_float32_feed(feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {k: v.astype(np.float32) if v.dtype == np.float16 else v for k, v in feed.items()}
 
 
 def reference(model: onnx.ModelProto, feed: dict[str, np.ndarray], device: str) -> list[np.ndarray]:
@@ -95,7 +108,7 @@ def reference(model: onnx.ModelProto, feed: dict[str, np.ndarray], device: str) 
         import sardonyx
 
         ours = sardonyx.compile(in_float32(model), device=device, threads=2)
-        return list(ours.run({k: v.astype(np.float32) for k, v in feed.items()}).values())
+        return list(ours.run(in_float32_feed(feed)).values())
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -105,7 +118,7 @@ def reference(model: onnx.ModelProto, feed: dict[str, np.ndarray], device: str) 
     session = onnxruntime.InferenceSession(
         in_float32(model).SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    return session.run(None, {k: v.astype(np.float32) for k, v in feed.items()})
+    return session.run(None, in_float32_feed(feed))
 
 
 def error_of(
@@ -147,6 +160,7 @@ def main() -> int:
     )
     p.add_argument("--seeds", default="0:200", help="one, or FIRST:END")
     p.add_argument("--kind", default="float", choices=sorted(TOLERANCE))
+    p.add_argument("--family", default="networks", choices=["networks", "language"], help="of graphs of floats")
     p.add_argument(
         "--precision", default="fp32", choices=["fp32", "fp16", "bf16"], help="that models of float32 are compiled for"
     )
@@ -160,7 +174,7 @@ def main() -> int:
     for seed in range(int(first), int(end or int(first) + 1)):
         if time.monotonic() - began > a.seconds:
             break
-        model = random_model(seed, a.kind, a.symbolic)
+        model = random_model(seed, a.kind, a.symbolic, a.family)
         count += 1
         try:
             error, where = error_of(model, seed, a.device, a.against, a.precision)

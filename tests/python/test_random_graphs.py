@@ -34,3 +34,15 @@ def test_random_graphs_with_symbols(device, kind):
             wrong.append(f"seed {seed}: {where}: {error:.3g}")
     assert not wrong
     assert tried >= 6
+
+
+@pytest.mark.parametrize("kind", ["float", "float16"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_random_language_models(device, kind):
+    """Decoder layers with a cache, compiled once and run with and without a past."""
+    wrong = []
+    for seed in range(40 if CARD else 4):
+        error, where = error_of(random_model(seed, kind, symbolic=True, family="language"), seed, device)
+        if not error <= TOLERANCE[kind]:
+            wrong.append(f"seed {seed}: {where}: {error:.3g}")
+    assert not wrong
