@@ -240,6 +240,16 @@ TEXT: dict[str, Entry] = {
     "qwen3_0_6b_8_layers": Entry("Qwen3Model", "Qwen3Config", {"hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 16, "num_key_value_heads": 8, "intermediate_size": 3072} | NO_CACHE, {"num_key_value_heads": 2, "head_dim": 32}),
     "mamba2_130m_8_layers": Entry("Mamba2Model", "Mamba2Config", {"hidden_size": 768, "num_hidden_layers": 8, "num_heads": 24, "n_groups": 1} | NO_CACHE, {"hidden_size": 128, "num_heads": 4}),
     "granite_4_layers": Entry("GraniteModel", "GraniteConfig", {"hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 8192} | NO_CACHE, {"num_key_value_heads": 2}),
+    "nystromformer": Entry("NystromformerModel", "NystromformerConfig", {}, {"segment_means_seq_len": 8, "num_landmarks": 8}),
+    "starcoder2_4_layers": Entry("Starcoder2Model", "Starcoder2Config", {"num_hidden_layers": 4} | NO_CACHE, {"num_key_value_heads": 2}),
+    "cohere_2_layers": Entry("CohereModel", "CohereConfig", {"num_hidden_layers": 2} | NO_CACHE, {"num_key_value_heads": 2}),
+    "nemotron_2_layers": Entry("NemotronModel", "NemotronConfig", {"hidden_size": 3072, "num_hidden_layers": 2, "num_attention_heads": 24, "num_key_value_heads": 8, "intermediate_size": 9216, "head_dim": 128} | NO_CACHE, {"num_key_value_heads": 2, "head_dim": 32}),
+    "glm_4_layers": Entry("GlmModel", "GlmConfig", {"hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 2, "intermediate_size": 6144, "pad_token_id": 0} | NO_CACHE, {"num_key_value_heads": 2, "head_dim": 32}),
+    "olmoe_2_layers": Entry("OlmoeModel", "OlmoeConfig", {"num_hidden_layers": 2} | NO_CACHE, {"num_key_value_heads": 2, "num_experts": 8}),
+    "biogpt_8_layers": Entry("BioGptModel", "BioGptConfig", {"num_hidden_layers": 8} | NO_CACHE),
+    "persimmon_2_layers": Entry("PersimmonModel", "PersimmonConfig", {"num_hidden_layers": 2} | NO_CACHE),
+    "smollm3_8_layers": Entry("SmolLM3Model", "SmolLM3Config", {"num_hidden_layers": 8, "pad_token_id": 0} | NO_CACHE, {"num_key_value_heads": 2}),
+    "recurrent_gemma_3_layers": Entry("RecurrentGemmaModel", "RecurrentGemmaConfig", {"num_hidden_layers": 3} | NO_CACHE, {"num_key_value_heads": 1, "lru_width": 128}),
     "rwkv_169m": Entry("RwkvModel", "RwkvConfig", {"hidden_size": 768, "num_hidden_layers": 12} | NO_CACHE),
 }  # fmt: skip
 #: With the size of the image.
@@ -270,10 +280,18 @@ VISION: dict[str, tuple[Entry, int]] = {
     "ijepa_base": (Entry("IJepaModel", "IJepaConfig", {"num_hidden_layers": 12}), 224),
     "vitdet_base": (Entry("VitDetModel", "VitDetConfig", {"window_size": 14, "window_block_indices": [0, 1, 3, 4, 6, 7, 9, 10], "residual_block_indices": []}), 512),
     "sam_vision_base": (Entry("SamVisionModel", "SamVisionConfig", {"image_size": 512}), 512),
+    "pvt_tiny": (Entry("PvtModel", "PvtConfig"), 224),
+    "swinv2_hf_tiny": (Entry("Swinv2Model", "Swinv2Config", {"window_size": 7}, {"window_size": 2}), 224),
+    "textnet_tiny": (Entry("TextNetModel", "TextNetConfig"), 640),
+    "dinov3_vit_small": (Entry("DINOv3ViTModel", "DINOv3ViTConfig"), 224),
+    "dinov3_convnext_tiny": (Entry("DINOv3ConvNextModel", "DINOv3ConvNextConfig", {}, SMALL_STAGES), 224),
+    "superpoint": (Entry("SuperPointForKeypointDetection", "SuperPointConfig"), 480),
+    "rt_detr_backbone": (Entry("RTDetrResNetBackbone", "RTDetrResNetConfig"), 640),
+    "efficientnet_hf_b7": (Entry("EfficientNetModel", "EfficientNetConfig"), 600),
     "siglip_vision": (Entry("SiglipVisionModel", "SiglipVisionConfig"), 224),
 }  # fmt: skip
 #: These have stages of their own widths; the others are made narrow.
-STAGED = {"convnextv2_tiny", "poolformer_s12", "segformer_b0", "pvt_v2_b0", "cvt_13", "levit", "mobilevit_small", "focalnet_tiny", "mobilenet_v1", "bit_50", "glpn", "hiera_tiny", "swin_hf_tiny", "swin2sr"}  # fmt: skip
+STAGED = {"convnextv2_tiny", "poolformer_s12", "segformer_b0", "pvt_v2_b0", "cvt_13", "levit", "mobilevit_small", "focalnet_tiny", "mobilenet_v1", "bit_50", "glpn", "hiera_tiny", "swin_hf_tiny", "swin2sr", "pvt_tiny", "swinv2_hf_tiny", "textnet_tiny", "dinov3_convnext_tiny", "superpoint", "rt_detr_backbone", "efficientnet_hf_b7"}  # fmt: skip
 #: With the shape of an input, and of a small one.
 SPEECH: dict[str, tuple[Entry, tuple[int, ...], tuple[int, ...]]] = {
     name: (Entry(f"{kind}Model", f"{kind}Config", {}, {"conv_dim": [32] * 7}), (32000,), (4000,))
@@ -282,6 +300,8 @@ SPEECH: dict[str, tuple[Entry, tuple[int, ...], tuple[int, ...]]] = {
     "sew_tiny": (Entry("SEWModel", "SEWConfig", {}, {"conv_dim": [32] * 13}), (32000,), (4000,)),
     "wav2vec2_conformer": (Entry("Wav2Vec2ConformerModel", "Wav2Vec2ConformerConfig", {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "intermediate_size": 2048, "hidden_act": "swish"}, {"conv_dim": [32] * 7}), (32000,), (4000,)),
     "unispeech_sat": (Entry("UniSpeechSatModel", "UniSpeechSatConfig", {}, {"conv_dim": [32] * 7}), (32000,), (4000,)),
+    "data2vec_audio": (Entry("Data2VecAudioModel", "Data2VecAudioConfig", {}, {"conv_dim": [32] * 7}), (32000,), (4000,)),
+    "dac_16khz": (Entry("DacModel", "DacConfig", {}, {"encoder_hidden_size": 16, "decoder_hidden_size": 128}), (1, 16000), (1, 1600)),
     "hifigan": (Entry("SpeechT5HifiGan", "SpeechT5HifiGanConfig", {}, {"upsample_initial_channel": 64}), (200, 80), (20, 80)),
     "audio_spectrogram": (Entry("ASTModel", "ASTConfig", {}, {"max_length": 128}), (1024, 128), (128, 128)),
 }  # fmt: skip

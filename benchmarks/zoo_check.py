@@ -5,7 +5,7 @@
 Needs torch, torchvision, transformers and onnxruntime. Three results of each model are compared: the module's in float32,
 ONNX Runtime's of the exported file with its optimisations off, and Sardonyx's. A row is wrong if Sardonyx is farther from ONNX
 Runtime than TOLERANCE allows; if both agree and differ from the module, the exporter has changed the model, and the
-row says so. The exit status is 1 if a row is wrong or Sardonyx refuses a model.
+row says so. The exit status is 1 if a row is wrong, Sardonyx refuses a model, or nothing was compared.
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ def one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(lines)[:400]}"
 
 
-def verdict(row: dict[str, Any], precision: str) -> tuple[bool, str]:
-    """Whether the row is right as far as Sardonyx is concerned, and what it says."""
+def verdict(row: dict[str, Any], precision: str) -> tuple[bool | None, str]:
+    """Whether the row is right as far as Sardonyx is concerned, None if nothing was compared, and what the row says."""
     for stage in ("crash", "sardonyx"):
         if stage in row:
             return False, f"{stage}: {row[stage]}"
     if "export" in row:
-        return True, f"not exported: {row['export']}"
+        return None, f"not exported: {row['export']}"
     limit = TOLERANCE[precision]
     if not row["error"] <= limit:
         return False, f"DIFFERS from {'the module' if 'onnxruntime' in row else 'ONNX Runtime'}"
@@ -125,7 +125,7 @@ def check(options: Any) -> int:
     exporters = ["dynamo", "torchscript"] if options.exporter == "both" else [options.exporter]
     names = [a.name for a in zoo.architectures() if not options.only or any(o in f"{a.name} {a.kind} " for o in options.only)]  # fmt: skip
     tasks = [(n, e) for n in names for e in exporters]
-    rows, wrong = [], 0
+    rows: list[dict[str, Any]] = []
     print(
         "| architecture | exporter | kernels | compile s | run s | from ONNX Runtime | from the module | |\n"
         + "|---" * 8
@@ -147,7 +147,6 @@ def check(options: Any) -> int:
         except Exception as error:
             row = {"name": name, "exporter": exporter, "export": f"the module: {one_line(error)}"}
         right, text = verdict(row, options.precision)
-        wrong += not right
         rows.append(row | {"right": right, "verdict": text})
         value = lambda key, form, row=row: format(row[key], form) if key in row else ""
         cells = [name, exporter, value("kernels", "d"), value("compile_seconds", ".2f"), value("run_seconds", ".2f")]
@@ -157,8 +156,9 @@ def check(options: Any) -> int:
             options.json.write_text(json.dumps(rows, indent=1))
     if pool:
         pool.shutdown()
-    print(f"\n{len(rows) - wrong} of {len(rows)} rows are right")
-    return 1 if wrong else 0
+    right, wrong, none = (sum(r["right"] is v for r in rows) for v in (True, False, None))
+    print(f"\n{right} rows are right, {wrong} wrong, {none} not compared")
+    return 1 if wrong or not right else 0
 
 
 def main() -> int:
