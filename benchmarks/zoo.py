@@ -286,12 +286,11 @@ VISION: dict[str, tuple[Entry, int]] = {
     "dinov3_vit_small": (Entry("DINOv3ViTModel", "DINOv3ViTConfig"), 224),
     "dinov3_convnext_tiny": (Entry("DINOv3ConvNextModel", "DINOv3ConvNextConfig", {}, SMALL_STAGES), 224),
     "superpoint": (Entry("SuperPointForKeypointDetection", "SuperPointConfig"), 480),
-    "rt_detr_backbone": (Entry("RTDetrResNetBackbone", "RTDetrResNetConfig"), 640),
     "efficientnet_hf_b7": (Entry("EfficientNetModel", "EfficientNetConfig"), 600),
     "siglip_vision": (Entry("SiglipVisionModel", "SiglipVisionConfig"), 224),
 }  # fmt: skip
 #: These have stages of their own widths; the others are made narrow.
-STAGED = {"convnextv2_tiny", "poolformer_s12", "segformer_b0", "pvt_v2_b0", "cvt_13", "levit", "mobilevit_small", "focalnet_tiny", "mobilenet_v1", "bit_50", "glpn", "hiera_tiny", "swin_hf_tiny", "swin2sr", "pvt_tiny", "swinv2_hf_tiny", "textnet_tiny", "dinov3_convnext_tiny", "superpoint", "rt_detr_backbone", "efficientnet_hf_b7"}  # fmt: skip
+STAGED = {"convnextv2_tiny", "poolformer_s12", "segformer_b0", "pvt_v2_b0", "cvt_13", "levit", "mobilevit_small", "focalnet_tiny", "mobilenet_v1", "bit_50", "glpn", "hiera_tiny", "swin_hf_tiny", "swin2sr", "pvt_tiny", "swinv2_hf_tiny", "textnet_tiny", "dinov3_convnext_tiny", "superpoint", "efficientnet_hf_b7"}  # fmt: skip
 #: With the shape of an input, and of a small one.
 SPEECH: dict[str, tuple[Entry, tuple[int, ...], tuple[int, ...]]] = {
     name: (Entry(f"{kind}Model", f"{kind}Config", {}, {"conv_dim": [32] * 7}), (32000,), (4000,))
