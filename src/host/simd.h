@@ -140,7 +140,7 @@ struct SimdKernels {
   void (*panel_gemm)(const PanelGemm& product);
   int winograd_columns, winograd_rows;  ///< of a panel of weights; rows that are multiplied with it best
   /// c[rows][columns] = a[rows][depth] * panel[depth][columns], while the panel `next` is prefetched. `columns` is
-  /// winograd_columns or half of it.
+  /// winograd_columns, or a half or quarter of it that is whole vectors.
   void (*winograd_product)(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_row,
                            const float* panel, int columns, const float* next, float* c);
   WinogradTransforms winograd[kWinogradForms];  ///< by WinogradForm

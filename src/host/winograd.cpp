@@ -73,7 +73,10 @@ class WinogradKernel : public TileKernel {
         x_(axes_of(plan.form)[1]),
         ys_(tile_origins(d.out[0], d.dilation[0], y_.results)),
         xs_(tile_origins(d.out[1], d.dilation[1], x_.results)),
-        panels_((d.out_channels + plan.columns - 1) / plan.columns) {}
+        in_(d.in_channels / d.groups),
+        out_(d.out_channels / d.groups),
+        group_panels_((out_ + plan.columns - 1) / plan.columns),
+        panels_(d.groups * group_panels_) {}
 
   std::size_t scratch_bytes() const override {
     return static_cast<std::size_t>(zeros_floats() + d_.threads * patch_floats() + d_.threads * product_floats()) *
@@ -101,7 +104,11 @@ class WinogradKernel : public TileKernel {
     job.tile.out = static_cast<float*>(args.out);
     float* patches = scratch + zeros_floats();
     float* products = patches + d_.threads * patch_floats();
-    const std::int64_t group = (panels_ + plan_.groups - 1) / plan_.groups, units = plan_.blocks * plan_.groups;
+    // A unit is a block of tiles, in a bundle of groups, with a part of the panels. If there are several bundles,
+    // panels have one part.
+    const std::int64_t bundles = d_.groups / plan_.bundle, panels = plan_.bundle * group_panels_;
+    const std::int64_t part = (panels + plan_.parts - 1) / plan_.parts;
+    const std::int64_t units = plan_.blocks * bundles * plan_.parts;
     const auto used = static_cast<int>(std::min<std::int64_t>(d_.threads, units));
     Shares shares(units, used);
     parallel_for(used, 1, d_.threads, [&](std::int64_t begin, std::int64_t end) {
@@ -109,11 +116,13 @@ class WinogradKernel : public TileKernel {
         float* own = patches + thread * patch_floats();
         std::int64_t transformed = -1;
         for (std::int64_t unit; shares.take(static_cast<int>(thread), unit);) {
-          const std::int64_t block = unit / plan_.groups, panel = unit % plan_.groups * group;
+          const std::int64_t patches_of = unit / plan_.parts, panel = unit % plan_.parts * part;
+          const std::int64_t block = patches_of % plan_.blocks, bundle = patches_of / plan_.blocks;
           const std::int64_t first = block * plan_.block, count = std::min(plan_.block, plan_.tiles - first);
-          if (block != transformed) transform_patches(job, first, count, own);
-          transformed = block;
-          multiply(job, first, count, panel, std::min(panel + group, panels_), own,
+          if (patches_of != transformed) transform_patches(job, first, count, bundle, own);
+          transformed = patches_of;
+          const std::int64_t before = bundle * panels;  // panels of the bundles before
+          multiply(job, first, count, before, {before + panel, before + std::min(panel + part, panels)}, own,
                    products + thread * product_floats());
         }
       }
@@ -132,7 +141,7 @@ class WinogradKernel : public TileKernel {
     const float* zeros;
   };
 
-  std::int64_t zeros_floats() const { return round_up(plan_.depth, WinogradPlan::kVector); }
+  std::int64_t zeros_floats() const { return round_up(plan_.bundle * plan_.depth, WinogradPlan::kVector); }
   std::int64_t patch_step() const { return plan_.block * plan_.patch_row; }
   /// Stride of products: a row of the panel for each tile of a block, and one vector of padding.
   std::int64_t product_step() const { return plan_.block * plan_.columns + WinogradPlan::kVector; }
@@ -145,12 +154,12 @@ class WinogradKernel : public TileKernel {
   double tap(const float* kernels, std::int64_t out, std::int64_t c, std::int64_t y, std::int64_t x) const {
     std::int64_t channel = c;
     if (folds_pixels(plan_.form)) {
-      channel = c % d_.in_channels;
-      y = 2 * y + c / d_.in_channels / 2 - FoldedAxis(d_, 0).before;
-      x = 2 * x + c / d_.in_channels % 2 - FoldedAxis(d_, 1).before;
+      channel = c % in_;
+      y = 2 * y + c / in_ / 2 - FoldedAxis(d_, 0).before;
+      x = 2 * x + c / in_ % 2 - FoldedAxis(d_, 1).before;
       if (y < 0 || y >= d_.kernel[0] || x < 0 || x >= d_.kernel[1]) return 0;
     }
-    return kernels[((out * d_.in_channels + channel) * d_.kernel[0] + y) * d_.kernel[1] + x];
+    return kernels[((out * in_ + channel) * d_.kernel[0] + y) * d_.kernel[1] + x];
   }
 
   /// [panel][product][channel][column of the panel].
@@ -162,10 +171,12 @@ class WinogradKernel : public TileKernel {
       const std::vector<Taps> rows = kernel_transform(y_), g = kernel_transform(x_);
       parallel_for(panels_, 1, d_.threads, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t column = begin * columns; column < end * columns; ++column) {
+          const std::int64_t group = column / columns / group_panels_;
+          const std::int64_t at = column - group * group_panels_ * columns;  // channel of the group
           for (std::int64_t c = 0; c < depth; ++c) {
             Taps k[4]{};
-            for (int y = 0; y < y_.taps && column < d_.out_channels; ++y)
-              for (int x = 0; x < x_.taps; ++x) k[y][x] = tap(w, column, c, y, x);
+            for (int y = 0; y < y_.taps && at < out_; ++y)
+              for (int x = 0; x < x_.taps; ++x) k[y][x] = tap(w, group * out_ + at, c, y, x);
             float* result = u + (column / columns * products * depth + c) * columns + column % columns;
             for (int i = 0; i < y_.products; ++i) {
               Taps half{};
@@ -183,8 +194,9 @@ class WinogradKernel : public TileKernel {
       flush_subnormals(static_cast<float*>(target), products * panels_ * columns * depth);
     };
     const auto floats = static_cast<std::size_t>(products * panels_ * columns * depth);
-    const auto count = static_cast<std::size_t>(d_.in_channels * d_.out_channels * d_.kernel[0] * d_.kernel[1]);
-    return packed.form("winograd " + form_name(), floats * sizeof(float), original, count * sizeof(float), transform);
+    const auto count = static_cast<std::size_t>(in_ * d_.out_channels * d_.kernel[0] * d_.kernel[1]);
+    return packed.form(fmt::format("winograd {} {}", form_name(), columns), floats * sizeof(float), original,
+                       count * sizeof(float), transform);
   }
 
   struct Place {
@@ -196,35 +208,43 @@ class WinogradKernel : public TileKernel {
             xs_[static_cast<std::size_t>(tile % columns)]};
   }
 
-  /// Transforms the patches of a block.
-  void transform_patches(const Job& job, std::int64_t first, std::int64_t count, float* out) const {
+  /// Transforms the patches of a block of tiles and a bundle of groups.
+  void transform_patches(const Job& job, std::int64_t first, std::int64_t count, std::int64_t bundle,
+                         float* out) const {
     const float* pixels[2][kMaxWinogradProducts * kFoldedSide];
-    const std::int64_t channels = folds_pixels(plan_.form) ? kFoldedSide * d_.in_channels : d_.in_channels;
-    find_patch(job, place(first), pixels[0]);
+    const std::int64_t channels = plan_.bundle * in_ * (folds_pixels(plan_.form) ? kFoldedSide : 1);
+    const float* image = job.src + bundle * plan_.bundle * in_;
+    find_patch(image, job.zeros, place(first), pixels[0]);
     for (std::int64_t t = 0; t < count; ++t) {
       const bool more = t + 1 < count;
-      if (more) find_patch(job, place(first + t + 1), pixels[(t + 1) % 2]);
+      if (more) find_patch(image, job.zeros, place(first + t + 1), pixels[(t + 1) % 2]);
       transforms_.input(pixels[t % 2], pixels[more ? (t + 1) % 2 : t % 2], channels, out + t * plan_.patch_row,
                         patch_step());
     }
   }
 
-  /// Computes the outputs of a block of tiles for the channels of some panels.
-  void multiply(const Job& job, std::int64_t first, std::int64_t count, std::int64_t panel, std::int64_t last,
+  struct Panels {
+    std::int64_t begin, end;
+  };
+  /// Computes the outputs of a block of tiles for the channels of some panels. `before`: the first panel whose patches
+  /// these are.
+  void multiply(const Job& job, std::int64_t first, std::int64_t count, std::int64_t before, Panels panels,
                 const float* patches, float* products) const {
     const std::int64_t columns = plan_.columns, weights = plan_.depth * columns;
     auto* pixels =
         reinterpret_cast<std::int64_t*>(products + round_up(plan_.products * product_step(), WinogradPlan::kVector));
     for (std::int64_t t = 0; t < count; ++t) find_pixels(place(first + t), pixels + t * kMaxWinogradResults);
     WinogradTile tile = job.tile;
-    for (; panel < last; ++panel) {
+    for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
+      const std::int64_t group = panel / group_panels_;
       const float* w = job.weights + panel * plan_.products * weights;
-      tile.first = panel * columns;
-      tile.last = std::min(tile.first + columns, d_.out_channels);
+      const float* a = patches + (group - before / group_panels_) * plan_.depth;
+      tile.first = group * out_ + panel % group_panels_ * columns;
+      tile.last = std::min(tile.first + columns, (group + 1) * out_);
       prefetch_results(tile, pixels, count);
       for (std::int64_t product = 0; product < plan_.products; ++product, w += weights) {
-        const float* next = product + 1 < plan_.products || panel + 1 < last ? w + weights : nullptr;
-        simd().winograd_product(count, plan_.depth, patches + product * patch_step(), plan_.patch_row, w,
+        const float* next = product + 1 < plan_.products || panel + 1 < panels.end ? w + weights : nullptr;
+        simd().winograd_product(count, plan_.depth, a + product * patch_step(), plan_.patch_row, w,
                                 static_cast<int>(columns), next, products + product * product_step());
       }
       for (std::int64_t t = 0; t < count; ++t) {
@@ -251,13 +271,14 @@ class WinogradKernel : public TileKernel {
     }
   }
 
-  /// The address of each pixel of a patch; of folded pixels: of each of their two rows.
-  void find_patch(const Job& job, Place p, const float** pixels) const {
+  /// The address of each pixel of a patch; of folded pixels: of each of their two rows. `images`: the bundle's first
+  /// channel of the first image.
+  void find_patch(const float* images, const float* zeros, Place p, const float** pixels) const {
     const std::int64_t height = d_.in[0], width = d_.in[1], channels = d_.in_channels;
-    const float* image = job.src + p.image * height * width * channels;
+    const float* image = images + p.image * height * width * channels;
     const auto line_of = [&](std::int64_t y) { return y >= 0 && y < height ? image + y * width * channels : nullptr; };
     const auto pixel = [&](const float* line, std::int64_t x) {
-      return line && x >= 0 && x < width ? line + x * channels : job.zeros;
+      return line && x >= 0 && x < width ? line + x * channels : zeros;
     };
     if (folds_pixels(plan_.form)) {
       const std::int64_t top = 2 * (p.y - FoldedAxis(d_, 0).pad), left = 2 * (p.x - FoldedAxis(d_, 1).pad);
@@ -289,15 +310,15 @@ class WinogradKernel : public TileKernel {
   WinogradPlan plan_;
   WinogradTransforms transforms_;
   WinogradAxis y_, x_;
-  std::vector<std::int64_t> ys_, xs_;  ///< of each tile's first output pixel
-  std::int64_t panels_;
+  std::vector<std::int64_t> ys_, xs_;   ///< of each tile's first output pixel
+  std::int64_t in_, out_;               ///< channels of a group
+  std::int64_t group_panels_, panels_;  ///< panels of weights: of a group, of all
 };
 
 }  // namespace
 
 std::shared_ptr<const TileKernel> make_winograd(const ConvDesc& d) {
-  if (d.spatial != 2 || d.transposed || d.groups != 1 || d.layout != ImageLayout::kChannelsLast || !d.weights_constant)
-    return nullptr;
+  if (d.spatial != 2 || d.transposed || d.layout != ImageLayout::kChannelsLast || !d.weights_constant) return nullptr;
   for (DType t : {d.src, d.weights, d.dst})
     if (t != DType::kFloat32) return nullptr;
   if (!has_steps(d.post, image_of(d))) return nullptr;

@@ -13,6 +13,7 @@ constexpr std::int64_t kCachedWeights = 16 << 20, kFewTiles = 6;
 /// Bytes of transformed patches and products that are processed at a time: what fits the L2 cache or, if threads divide
 /// the weights, what is left of the L3 cache. (An L2 cache has 1 to 2 MiB.)
 constexpr std::int64_t kBlockBytes = 1 << 20, kSplitPatches = 4 << 20, kSplitProducts = 1 << 19;
+constexpr std::int64_t kGroupProducts = 1 << 15, kLeastGroupTiles = 16;
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
@@ -38,28 +39,39 @@ double taps(const ConvDesc& d, int axis) {
 }
 
 double direct_multiplications(const ConvDesc& d) {
-  return static_cast<double>(d.batch) * taps(d, 0) * taps(d, 1) * static_cast<double>(d.in_channels) *
+  return static_cast<double>(d.batch) * taps(d, 0) * taps(d, 1) * static_cast<double>(d.in_channels / d.groups) *
          static_cast<double>(d.out_channels);
 }
 
+/// Reading a weight from memory in units of a multiplication, of which AVX2 computes half as many in the same time.
+double memory_cost() { return vector_level() == VectorLevel::kAvx512 ? 12 : 6; }
+
 /// Time in units of a multiplication. The costs of everything else were measured with AVX-512 (EPYC 9004).
 double direct_cost(const ConvDesc& d) {
-  constexpr double kResult = 60, kWeight = 12;  // overhead of a sum, and reading a weight from memory
+  constexpr double kResult = 60;  // overhead of a sum
   return direct_multiplications(d) +
-         kWeight * static_cast<double>(d.kernel[0] * d.kernel[1] * d.in_channels * d.out_channels) +
+         memory_cost() * static_cast<double>(d.kernel[0] * d.kernel[1] * d.in_channels / d.groups * d.out_channels) +
          kResult * static_cast<double>(d.batch) * static_cast<double>(d.out[0] * d.out[1]) *
              static_cast<double>(d.out_channels);
 }
 
 /// The same for a plan.
 double cost(const ConvDesc& d, const WinogradPlan& plan) {
-  constexpr double kTransform = 15;             // per channel of a product, for both transforms
-  constexpr double kMemory = 12, kCache = 2.5;  // reading a weight for the first block of tiles, and for a later one
+  constexpr double kTransform = 15;  // per channel of a product, for both transforms
+  constexpr double kNarrow = 1.5;    // measured on a Xeon
+  // Reading a weight for the first block of tiles, and for a later one.
+  const double memory = memory_cost(), cache = memory / 5;
   const auto in = static_cast<double>(plan.depth), out = static_cast<double>(d.out_channels);
   const auto products = static_cast<double>(plan.products), tiles = static_cast<double>(plan.tiles);
-  const auto columns = static_cast<double>(round_up(d.out_channels, WinogradPlan::kVector));
-  const double again = (static_cast<double>(plan.blocks) - 1) * (plan.groups > 1 ? kMemory : kCache);
-  return products * (tiles * (in * columns + kTransform * (in + out)) + in * columns * (kMemory + again));
+  const auto groups = static_cast<double>(d.groups);
+  const std::int64_t filled = d.groups == 1 ? WinogradPlan::kVector : plan.columns;
+  const double columns = groups * static_cast<double>(round_up(d.out_channels / d.groups, filled));
+  const double again = (static_cast<double>(plan.blocks) - 1) * (plan.parts > 1 ? memory : cache);
+  // Panels of one vector have as many broadcasts as products, and results in pieces of a cache line. (With AVX2 direct
+  // kernels of such groups are slower too.)
+  const bool narrow = vector_level() == VectorLevel::kAvx512 && plan.columns == WinogradPlan::kVector;
+  return (narrow ? kNarrow : 1) * products *
+         (tiles * (in * columns + kTransform * (groups * in + out)) + in * columns * (memory + again));
 }
 
 /// The forms that can compute this convolution, smaller ones first.
@@ -67,9 +79,9 @@ std::vector<WinogradForm> forms_of(const ConvDesc& d) {
   for (std::size_t i = 0; i < 2; ++i)  // all but one tap of each result lie in the padding
     if (d.kernel[i] > 1 && d.dilation[i] > d.out[i]) return {};
   // With AVX2 oneDNN's direct convolution of so few channels takes 0.4 to 0.9 of the time.
-  if (vector_level() != VectorLevel::kAvx2 && d.stride[0] == 2 && d.stride[1] == 2 && d.dilation[0] == 1 &&
-      d.dilation[1] == 1 && d.in[1] % 2 == 0 && 2 * d.in_channels <= kMaxFoldedRow && d.kernel[0] < 8 &&
-      d.kernel[1] < 8) {
+  if (vector_level() != VectorLevel::kAvx2 && d.groups == 1 && d.stride[0] == 2 && d.stride[1] == 2 &&
+      d.dilation[0] == 1 && d.dilation[1] == 1 && d.in[1] % 2 == 0 && 2 * d.in_channels <= kMaxFoldedRow &&
+      d.kernel[0] < 8 && d.kernel[1] < 8) {
     const std::int64_t height = FoldedAxis(d, 0).taps, width = FoldedAxis(d, 1).taps;
     if (height == 3 && width == 3) return {WinogradForm::k4x4Folded};
     if (height == 4 && width == 4) return {WinogradForm::k3x3Folded};
@@ -85,6 +97,23 @@ std::vector<WinogradForm> forms_of(const ConvDesc& d) {
   return {WinogradForm::k4x4};
 }
 
+/// Columns of panels for a group of `out` channels: as many as the kernels take, unless more than a quarter of them
+/// would be empty.
+std::int64_t panel_columns(std::int64_t out, std::int64_t least) {
+  std::int64_t best = simd().winograd_columns;
+  for (std::int64_t columns = best / 2; columns >= least; columns /= 2)
+    if (4 * round_up(out, columns) < 3 * round_up(out, best)) best = columns;
+  return best;
+}
+
+/// How many groups of `in` channels make rows of patches that are long enough for the transforms.
+std::int64_t groups_together(const ConvDesc& d, std::int64_t in) {
+  constexpr std::int64_t kChannels = 64;
+  std::int64_t together = std::clamp<std::int64_t>(kChannels / in, 1, d.groups);
+  while (d.groups % together != 0) --together;
+  return together;
+}
+
 }  // namespace
 
 WinogradPlan::WinogradPlan(const ConvDesc& d, WinogradForm of)
@@ -93,26 +122,35 @@ WinogradPlan::WinogradPlan(const ConvDesc& d, WinogradForm of)
       tiles(d.batch * tile_count(d, 0, axes_of(of)[0].results) * tile_count(d, 1, axes_of(of)[1].results)) {
   const std::int64_t rows = simd().winograd_rows;
   columns = simd().winograd_columns;
-  if (d.out_channels <= columns / 2) columns /= 2;
+  if (d.groups > 1)
+    columns = panel_columns(d.out_channels / d.groups, simd().attention_lanes);
+  else if (d.out_channels <= columns / 2)
+    columns /= 2;
+  depth = d.in_channels / d.groups * (folds_pixels(of) ? 4 : 1);
+  bundle = groups_together(d, depth);
   // One vector of padding: rows at a distance of a power of two would fall into the same sets of the cache.
-  depth = d.in_channels * (folds_pixels(of) ? 4 : 1);
-  patch_row = round_up(depth, kVector) + kVector;
+  patch_row = round_up(bundle * depth, kVector) + kVector;
   const std::int64_t weights = products * depth * d.out_channels * 4;
-  const bool split = weights > kCachedWeights || tiles < d.threads * kFewTiles;
+  const bool split = d.groups == 1 && (weights > kCachedWeights || tiles < d.threads * kFewTiles);
   const std::int64_t panels = (d.out_channels + columns - 1) / columns;
-  groups = split ? std::min<std::int64_t>(d.threads, panels) : 1;
+  parts = split ? std::min<std::int64_t>(d.threads, panels) : 1;
   const std::int64_t patch = products * patch_row * 4, results = products * columns * 4;
   const std::int64_t fits =
-      groups > 1 ? std::min(kSplitPatches / patch, kSplitProducts / results) : kBlockBytes / (patch + results);
+      parts > 1 ? std::min(kSplitPatches / patch, kSplitProducts / results) : kBlockBytes / (patch + results);
   // Every thread gets the same number of blocks, of nearly equal size.
-  const std::int64_t even = groups > 1 ? 1 : d.threads, most = std::max(fits, 2 * rows);
+  const std::int64_t even = parts > 1 || d.groups > bundle ? 1 : d.threads;
+  // The products of a group with few channels should stay in the L1 cache.
+  const std::int64_t most =
+      d.groups > 1 ? std::max(std::min(fits, kGroupProducts / results), kLeastGroupTiles) : std::max(fits, 2 * rows);
   blocks = std::min(round_up((tiles + most - 1) / most, even), tiles);
   block = (tiles + blocks - 1) / blocks;
   blocks = (tiles + block - 1) / block;
 }
 
 std::optional<WinogradPlan> plan_winograd(const ConvDesc& d) {
-  constexpr double kLeast = 1 << 19;  // multiplications; smaller convolutions are not worth the transforms
+  constexpr double kLeast = 1 << 19;       // multiplications; smaller convolutions are not worth the transforms
+  constexpr std::int64_t kLeastGroup = 8;  // channels; transforms of fewer are not worth it
+  if (d.groups > 1 && d.in_channels / d.groups < kLeastGroup) return std::nullopt;
   const std::vector<WinogradForm> forms = forms_of(d);
   if (forms.empty() || direct_multiplications(d) < kLeast) return std::nullopt;
   double least = 0.95 * direct_cost(d);

@@ -32,15 +32,17 @@ struct WinogradPlan {
   static constexpr std::int64_t kVector = 16;  // floats
   WinogradForm form;
   std::int64_t products, tiles;
-  std::int64_t groups;  ///< groups of panels: each thread transforms all patches for its group; 1: threads divide the
-                        ///< blocks instead
+  std::int64_t parts;  ///< of the panels: each thread transforms all patches for its part; 1: threads divide the
+                       ///< blocks instead
   std::int64_t block, blocks;  ///< tiles in a block; number of blocks
-  std::int64_t depth;          ///< channels of a patch's pixels
+  std::int64_t depth;          ///< channels of a patch's pixels; of a group if the convolution has several
   std::int64_t columns;        ///< of a panel of weights
   std::int64_t patch_row;      ///< stride of patches, in floats
+  /// Groups of the convolution whose patches are transformed and multiplied together.
+  std::int64_t bundle;
 };
 
-/// The fastest form for a float32 convolution over two axes in one group, or none if a direct sum is faster.
+/// The fastest form for a float32 convolution over two axes, or none if a direct sum is faster.
 std::optional<WinogradPlan> plan_winograd(const ConvDesc& d);
 
 }  // namespace sardonyx::host

@@ -1,4 +1,5 @@
 // Winograd convolution, compared with the reference: every kind of border, padding, stride and epilogue.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "conv_cases.h"
@@ -50,6 +51,37 @@ TEST(Convolution, WinogradStrided) {
       EXPECT_LE(outcome.worst, kWinogradError) << outcome.kernel << ", variant " << bits;
     }
   }
+}
+
+// Groups: of whole and of partial panels and vectors, several transformed together, and several merged into one.
+TEST(Convolution, WinogradOfGroups) {
+  if (vector_level() == VectorLevel::kBaseline) GTEST_SKIP() << "other groups are worth it";
+  const std::int64_t cases[][3] = {{128, 128, 4}, {96, 192, 4},  {240, 240, 5},
+                                   {216, 216, 9}, {360, 120, 3}, {256, 256, 4}};
+  for (const auto& [in, out, groups] : cases) {
+    for (const int bits : {0, 3, 5}) {
+      ConvDesc d = plain(2, in, out, 22, 3);
+      d.groups = groups;
+      if (bits & 1) d.pad_begin = {1, 2, 0}, d.pad_end = {2, 0, 0};
+      if (bits & 2) d.batch = 2;
+      if (bits & 4) d.dilation = {2, 1, 1};
+      d.threads = bits == 5 ? 3 : 2;
+      set_out(d);
+      d.bias = bits & 1;
+      d.post = {{.kind = Kind::kMulTensor, .dims = {1, 1, 1, out}}, {.kind = Kind::kAddTensor, .dims = out_dims(d)}};
+      const Outcome outcome = compare(d);
+      const std::string label = fmt::format("{} to {} channels in {} groups, variant {}", in, out, groups, bits);
+      EXPECT_TRUE(is_winograd(outcome.kernel)) << outcome.kernel << ", " << label;
+      EXPECT_LE(outcome.worst, kWinogradError) << outcome.kernel << ", " << label;
+    }
+  }
+  ConvDesc narrow = plain(2, 128, 128, 56, 3);
+  narrow.groups = 32;
+  narrow.pad_begin = narrow.pad_end = {1, 1, 0};
+  set_out(narrow);
+  const Outcome outcome = compare(narrow);
+  EXPECT_TRUE(is_winograd(outcome.kernel) && outcome.kernel.ends_with("groups as one")) << outcome.kernel;
+  EXPECT_LE(outcome.worst, kWinogradError);
 }
 
 // Images of few channels with stride 2, whose 2 x 2 blocks of pixels are folded into channels: every kind of padding.
