@@ -48,6 +48,10 @@ class Emitter {
   void bind(const Expr& var, const std::string& name);
   /// Loads of `v` become this local variable.
   void bind_local(const Value* v, const std::string& name) { locals_[v] = name; }
+  /// Loads of `v` read this local array.
+  void bind_array(const Value* v, const std::string& name) { buffer_names_[v] = name; }
+  /// Local arrays in which reductions over one variable store their terms.
+  std::unordered_map<Expr, std::string, ExprHash, ExprSame> kept_terms;
   /// This expression's value is already in a C++ variable.
   void bind_value(const Expr& e, const std::string& name) { scopes_.back()[e] = name; }
   /// A new name; the underscore distinguishes it from types (i64) and parameters (b0, s0).
@@ -123,6 +127,8 @@ class Emitter {
   bool division(const Expr& e, const std::vector<std::string>& a, bool in_32, std::string& text);
   std::string reduction(const Expr& e);
   std::string arg_reduction(const Expr& e);
+  void fold_lanes(const Expr& e, const std::string& acc, int lanes);
+  void keep_term(const Expr& reduction, const std::string& at, const std::string& x);
   std::string selection(const Expr& e);
 
   std::string& out_;

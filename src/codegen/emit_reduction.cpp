@@ -82,6 +82,33 @@ Exprs order_reduce_vars(const Expr& e, bool& contiguous) {
   return vars;
 }
 
+/// acc = the lanes of the reduction `e` in one, halves by halves.
+void Emitter::fold_lanes(const Expr& e, const std::string& acc, int lanes) {
+  const auto kind = static_cast<ReduceKind>(e->i);
+  const DType t = e->dtype;
+  const std::string lane = acc + "_";
+  if (t != DType::kFloat32 && t != DType::kFloat64) {
+    line(fmt::format("for (int h = {}; h > 0; h /= 2) for (int l = 0; l < h; ++l) {}[l] = {};", lanes / 2, lane,
+                     combine(kind, t, lane + "[l]", lane + "[l + h]")));
+    line(fmt::format("const {} {} = {}[0];", type_name(t), acc, lane));
+    return;
+  }
+  // In registers: halves of what was just stored in whole vectors would wait for the stores.
+  std::string all = fresh("q");
+  line(fmt::format("VectorOf<{0}, {1}> {2}; __builtin_memcpy(&{2}, {3}, sizeof {2});", type_name(t), lanes, all, lane));
+  for (int left = lanes / 2; left > 1; left /= 2) {
+    const std::string half = fresh("q");
+    line(fmt::format("const auto {} = {};", half, combine(kind, t, all + ".lo", all + ".hi")));
+    all = half;
+  }
+  line(fmt::format("const {} {} = {};", type_name(t), acc, combine(kind, t, all + ".lo", all + ".hi")));
+}
+
+void Emitter::keep_term(const Expr& reduction, const std::string& at, const std::string& x) {
+  const auto kept = kept_terms.find(reduction);
+  if (kept != kept_terms.end()) line(fmt::format("{}[{}] = {};", kept->second, at, x));
+}
+
 std::string Emitter::reduction(const Expr& e) {
   const auto kind = static_cast<ReduceKind>(e->i);
   if (kind >= ReduceKind::kArgMin) return arg_reduction(e);
@@ -95,12 +122,15 @@ std::string Emitter::reduction(const Expr& e) {
   const bool short_loop = is_const_int(vars.back()->args[0], last) && last < 32;
   if (short_loop || plain_reductions) {
     line(fmt::format("{} {} = {};", type_name(t), acc, neutral(kind, t)));
+    std::string i;
     for (const Expr& v : vars) {
-      const std::string i = fresh("i"), n = value(v->args[0]);
+      i = fresh("i");
+      const std::string n = value(v->args[0]);
       open(fmt::format("for ({2} {0} = 0; {0} < {1}; ++{0})", i, n, type_of(v)));
       bind(v, i);
     }
     const std::string x = narrow(body) ? "i64(" + value(body) + ")" : value(body);
+    keep_term(e, i, x);
     line(fmt::format("{} = {};", acc, combine(kind, t, acc, x)));
     for (std::size_t k = 0; k < vars.size(); ++k) close();
     return acc;
@@ -119,25 +149,29 @@ std::string Emitter::reduction(const Expr& e) {
   }
   const std::string v = fresh("v"), n = value(vars.back()->args[0]);
   line(fmt::format("i64 {} = 0;", v));
-  open(fmt::format("for (; {0} + {2} <= {1}; {0} += {2})", v, n, lanes));
-  line("#pragma clang loop vectorize(assume_safety)");
-  open(fmt::format("for (int l = 0; l < {}; ++l)", lanes));
-  const std::string i = fresh("i");
-  line(fmt::format("const i64 {} = {} + l;", i, v));
-  bind(vars.back(), i);
-  const std::string x = value(body);
-  line(fmt::format("{0}[l] = {1};", lane, combine(kind, t, lane + "[l]", x)));
-  close();
-  close();
-  open(fmt::format("for (; {0} < {1}; ++{0})", v, n));
-  bind(vars.back(), v);
-  const std::string y = value(body);
-  line(fmt::format("{0}[0] = {1};", lane, combine(kind, t, lane + "[0]", y)));
-  close();
+  const auto add_lanes = [&](const std::string& count) {
+    line("#pragma clang loop vectorize(assume_safety)");
+    open(fmt::format("for (int l = 0; l < {}; ++l)", count));
+    const std::string i = fresh("i");
+    line(fmt::format("const i64 {} = {} + l;", i, v));
+    bind(vars.back(), i);
+    const std::string x = value(body);
+    keep_term(e, i, x);
+    line(fmt::format("{0}[l] = {1};", lane, combine(kind, t, lane + "[l]", x)));
+    close();
+  };
+  if (last == 0 || last >= lanes) {
+    open(fmt::format("for (; {0} + {2} <= {1}; {0} += {2})", v, n, lanes));
+    add_lanes(std::to_string(lanes));
+    close();
+  }
+  // What is left, in lanes too: a row of 49 would spend most of its time on 17 terms that are added one by one.
+  if (last == 0)
+    add_lanes(fmt::format("int({} - {})", n, v));
+  else if (last % lanes != 0)
+    add_lanes(std::to_string(last % lanes));
   for (std::size_t k = 0; k + 1 < vars.size(); ++k) close();
-  line(fmt::format("for (int h = {}; h > 0; h /= 2) for (int l = 0; l < h; ++l) {}[l] = {};", lanes / 2, lane,
-                   combine(kind, t, lane + "[l]", lane + "[l + h]")));
-  line(fmt::format("const {} {} = {}[0];", type_name(t), acc, lane));
+  fold_lanes(e, acc, lanes);
   return acc;
 }
 

@@ -6,11 +6,13 @@
 #include "codegen/loop_codegen.h"
 
 #include <algorithm>
+#include <deque>
 #include <optional>
 #include <tuple>
 
 #include "codegen/emit.h"
 #include "codegen/loop_analysis.h"
+#include "codegen/softmax_rows.h"
 
 namespace sardonyx::codegen {
 namespace {
@@ -380,20 +382,42 @@ class Generator {
     return vars;
   }
 
+  // Keeps the terms of a sum of bodies[k] in an array if a later stage needs them too.
+  void keep_terms(std::vector<Expr>& bodies, std::size_t k) {
+    const std::optional<KeptTerms> kept = find_kept_terms(kernel_.stages, bodies, k);
+    if (!kept) return;
+    Value& row = rows_.emplace_back();
+    row.dtype = kept->sum->dtype;
+    row.shape = {Expr(kept->count)};
+    const std::string name = emit_.fresh("a");
+    emit_.line(fmt::format("{} {}[{}];", type_name(row.dtype), name, kept->count));
+    emit_.bind_array(&row, name);
+    emit_.kept_terms = {{kept->sum, name}};
+    bodies[kept->stage] = rewrite(bodies[kept->stage], [&](const Expr& e) {
+      return same(e, kept->again) ? load(&row, row.dtype, {kept->var}) : Expr();
+    });
+  }
+
   void several() {
     work_items_ = 1;
     for (const Expr& v : kernel_.outer) work_items_ = work_items_ * v->args[0];
     work_ = 0;
     open_items();
     decode(kernel_.outer, "q");
-    for (const Stage& stage : kernel_.stages) {
-      Expr body = merge_reduce_vars(flatten_loads(stage.body));
+    std::vector<Expr> bodies;
+    for (const Stage& stage : kernel_.stages) bodies.push_back(merge_reduce_vars(flatten_loads(stage.body)));
+    flush_small_exponentials(kernel_.stages, bodies);
+    for (std::size_t k = 0; k < bodies.size(); ++k) {
+      const Stage& stage = kernel_.stages[k];
+      keep_terms(bodies, k);
+      Expr body = bodies[k];
       Expr offset = storage_offset(*stage.out, stage.index);
       Expr n = 1;
       for (const Expr& v : stage.inner) n = n * v->args[0];
       work_ = work_ + n * cost_of(body);
       if (stage.inner.empty()) {
         const std::string x = emit_.value(body);
+        emit_.kept_terms.clear();
         const std::string local = emit_.fresh("x");
         emit_.line(fmt::format("const {} {} = {};", type_name(stage.out->dtype), local, x));
         emit_.bind_local(stage.out, local);
@@ -418,6 +442,7 @@ class Generator {
   std::string text_;
   Emitter emit_;
   std::vector<const Value*> written_;
+  std::deque<Value> rows_;  // arrays of keep_terms()
   Expr work_items_, work_;
 };
 

@@ -110,6 +110,11 @@ SDX_FN T max(T x, T y) {
 #endif
   return ((x > y) | (x != x)) ? x : y;
 }
+#if !SDX_GPU
+/// N numbers in vector registers; min() and max() take them too.
+template <class T, int N>
+using VectorOf = T __attribute__((ext_vector_type(N)));
+#endif
 /// max(lo, min(x, hi)) as ONNX Clip: hi wins if lo > hi; NaN in x stays NaN.
 template <class T>
 SDX_FN T clamp(T x, T lo, T hi) {
