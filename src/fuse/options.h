@@ -96,6 +96,8 @@ struct FuseOptions {
   bool untranspose = false;
   /// Dims along which a loop's output is constant become 1 (fuse/shrink_repeats.h).
   bool shrink_repeats = false;
+  /// Sums of convolutions of one image become one convolution (fuse/merge_convolutions.h).
+  bool merge_convolutions = false;
   /// No fusion: every value in memory, one kernel each (to locate a fault).
   bool disabled = false;
 

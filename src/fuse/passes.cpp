@@ -17,6 +17,7 @@
 #include "fuse/inline_loops.h"
 #include "fuse/integer_gemm.h"
 #include "fuse/layouts.h"
+#include "fuse/merge_convolutions.h"
 #include "fuse/merge_equal.h"
 #include "fuse/merge_groups.h"
 #include "fuse/merge_matmuls.h"
@@ -116,6 +117,12 @@ constexpr Pass kPasses[] = {
     {"inline_loops", "unless fusion is off", "Inlines loops and views into the loops and GEMMs that read them.",
      "Before all patterns over loop bodies, which then need no knowledge of how a model spells its operators.", fusing,
      [](PassState& s) { inline_loops(s.graph, s.options); }},
+    {"merge_convolutions", "merge_convolutions, unless fusion is off",
+     "Merges convolutions of one image whose results are added, and a multiple of the image, into one.",
+     "After inlining, which composes the additions and batch norms in between into one sum; before epilogues, which "
+     "would take the sum.",
+     [](const FuseOptions& o) { return o.merge_convolutions && !o.disabled; },
+     [](PassState& s) { merge_convolutions(s.graph, s.options); }},
     {"hoist_elementwise", "hoist_elementwise, unless fusion is off",
      "Where a loop transposes a depthwise convolution's result, computes its element-wise part in the convolution's "
      "order.",

@@ -12,6 +12,7 @@ FuseOptions host_fuse_options() {
   o.integer_left = DType::kUInt8;
   o.untranspose = true;
   o.hoist_elementwise = true;
+  o.merge_convolutions = true;
   o.compute_views = true;
   o.split_reductions = true;
   o.few_threads = true;
