@@ -70,7 +70,9 @@ bool packed_supports(const ContractionProblem& p) {
 
 bool packed_beats_skinny(const ContractionProblem& p) {
   return packed_supports(p) && p.loaded_scales &&
-         (p.columns >= 8192 || (p.columns <= 28 * sdx::layout::PackedLayout::kCols && p.depth >= 4096));
+         (p.columns > driver_units(p.chip) * 32 ||
+          (p.columns >= 16 * sdx::layout::PackedLayout::kCols && p.columns <= 28 * sdx::layout::PackedLayout::kCols &&
+           p.depth >= 4096));
 }
 
 const ContractionFamily& packed_family() {
