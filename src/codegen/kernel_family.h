@@ -100,8 +100,8 @@ std::span<const ContractionFamily* const> contraction_families();
 bool skinny_supports(const ContractionProblem& problem);
 /// Whether kernels/gemm_wgmma_packed.h supports this problem.
 bool packed_supports(const ContractionProblem& problem);
-/// Whether kernels/gemm_packed.h is faster than skinny.h for 17 to 32 rows: on an H200, with more columns than one wave
-/// of workgroups takes, or with a long K, which a wave of clusters of 4 divides.
+/// Whether kernels/gemm_packed.h is faster than skinny.h for 17 to 32 rows: on an H200, with many columns, or with a
+/// long K and either more columns than one wave of workgroups takes or so few that a wave of clusters of 4 divides K.
 bool packed_beats_skinny(const ContractionProblem& problem);
 /// Whether kernels/gemv_wide.h supports this problem.
 bool gemv_wide_supports(const ContractionProblem& problem);

@@ -69,10 +69,10 @@ bool packed_supports(const ContractionProblem& p) {
 }
 
 bool packed_beats_skinny(const ContractionProblem& p) {
+  constexpr int kCols = sdx::layout::PackedLayout::kCols;
+  const bool one_wave = p.columns >= 16 * kCols && p.columns <= 28 * kCols;  // of clusters of 4
   return packed_supports(p) && p.loaded_scales &&
-         (p.columns > driver_units(p.chip) * 32 ||
-          (p.columns >= 16 * sdx::layout::PackedLayout::kCols && p.columns <= 28 * sdx::layout::PackedLayout::kCols &&
-           p.depth >= 4096));
+         (p.columns >= 8192 || (p.depth >= 4096 && (one_wave || p.columns > 32 * driver_units(p.chip))));
 }
 
 const ContractionFamily& packed_family() {

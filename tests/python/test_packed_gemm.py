@@ -84,6 +84,26 @@ def kernels_of(tmp_path, rows, arch):
     return re.split(r"(?=\.visible \.entry)", text)[1:]
 
 
+@pytest.mark.parametrize(
+    ("n", "k", "rows", "kernel"),
+    [
+        (1024, 4096, 8, "skinny<8, 1, 4>"),  # few columns: a tile for each workgroup
+        (4096, 4096, 8, "skinny<8, 2, 4>"),  # one wave of workgroups
+        (4096, 5120, 16, "skinny<16, 2, 3>"),  # two rounds of five spans
+        (6144, 256, 8, "skinny<8, 2, 1>"),  # two waves
+        (16384, 256, 8, "skinny<8, 4, 1>"),  # many columns
+        (4096, 512, 32, "skinny<32, 2, 1>"),
+        (6144, 512, 32, "skinny<32, 4, 1>"),
+        (6144, 4096, 32, "gemm_packed<32, "),
+    ],
+)
+def test_few_rows_on_hopper(tmp_path, n, k, rows, kernel):
+    onnx.save(model_of(n, k, 4, 32, False, rows=rows)[0], tmp_path / "m.onnx")
+    cli("compile", tmp_path / "m.onnx", "--arch", "sm_90a", "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path)
+    names = re.findall(r"(?:skinny|gemm_packed)<[0-9, ]+>", (tmp_path / "m.sdx").read_bytes().decode("latin1"))
+    assert names and all(name.startswith(kernel) for name in names)
+
+
 @pytest.mark.parametrize("rows", [33, 128])
 def test_hopper_dequantises_in_the_gemm(tmp_path, rows):
     """One kernel (and the one that adds up split-K's sums) with wgmma, which loads no operand by TMA."""
