@@ -16,7 +16,7 @@ GpuGenerator::GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& optio
       in_blocks_(options.in_blocks),
       loads_first_(options.loads_first),
       least_threads_(options.least_threads),
-      row_bytes_(options.row_bytes),
+      row_options_{options.row_bytes, options.any_address},
       range_(options.from_inputs),
       emit_(text_) {
   emit_.plain_reductions = true;
@@ -192,7 +192,9 @@ GpuLoopSource GpuGenerator::run() {
     windows(*p, 0);
   } else if (p && !p->vars.empty() && side_by_side(reductions, p->vars.back())) {
     windows(*p, terms);
-  } else if (const std::optional<RowPlan> r = plan_rows(kernel_, range_, row_bytes_)) {
+  } else if (const std::optional<LongRows> l = long_rows_of()) {
+    long_rows(*l);
+  } else if (const std::optional<RowPlan> r = plan_rows(kernel_, range_, row_options_)) {
     rows(*r);
   } else if (p && all.empty() && kernel_.stages.size() == 1) {
     map(flat_loop(kernel_.stages[0]));
@@ -356,7 +358,8 @@ void add_multiple(Packing& p, const Expr& e) {
   if (p.length > 1 && !multiple_of(e, p.length, p.multiples)) p = {};
 }
 
-Packing find_packing(const Exprs& bodies, const std::vector<std::pair<const Value*, Expr>>& stores, const Expr& var) {
+Packing find_packing(const Exprs& bodies, const std::vector<std::pair<const Value*, Expr>>& stores, const Expr& var,
+                     bool any_address) {
   constexpr int kMostInstructions = 1200;  // of one unrolled pack: longer code compiles slowly and spills
   Exprs unit;
   std::size_t widest = 1;
@@ -383,12 +386,13 @@ Packing find_packing(const Exprs& bodies, const std::vector<std::pair<const Valu
     bool ok = true;
     Expr c, rest;
     for (const auto& [value, offset] : stores)
-      ok = ok && idx::split_affine(offset, var, c, rest) && is_const(c, 1) && multiple_of(rest, n, conditions);
+      ok = ok && idx::split_affine(offset, var, c, rest) && is_const(c, 1) &&
+           (any_address || multiple_of(rest, n, conditions));
     if (!ok) continue;
     for (const Expr& l : unit) {
       idx::split_affine(l->args[0], var, c, rest);
       Exprs more = conditions;
-      if (!multiple_of(rest, n, more)) continue;
+      if (!any_address && !multiple_of(rest, n, more)) continue;
       conditions = std::move(more);
       p.loads.push_back(l);
     }

@@ -37,12 +37,20 @@ struct RowPlan {
   bool uneven = false;                           ///< the length differs between rows
   bool always_fits = false, never_fits = false;  ///< in the registers of a team; neither: decided at run time
   bool exact = false;  ///< a team's registers hold exactly one row, so that no element needs a check
+  /// Rows are no multiple of a pack: the last pack overlaps with the one before it, and packs begin at any element.
+  bool overlaps = false;
+};
+
+/// What a kind of device allows in kernels of rows, as in GpuLoopOptions.
+struct RowOptions {
+  std::int64_t row_bytes = 0;
+  bool any_address = false;
 };
 
 /// Plans a kernel of rows. All stages must run along one variable: reductions over one variable, of equal extents. They
 /// get the same variable, so that equal loads of different stages become equal expressions. Empty if the kernel is none
-/// of rows, or runs faster with neighbouring threads on neighbouring results. `row_bytes`: of GpuLoopOptions.
-std::optional<RowPlan> plan_rows(const LoopKernel& kernel, IndexRange& range, std::int64_t row_bytes);
+/// of rows, or runs faster with neighbouring threads on neighbouring results.
+std::optional<RowPlan> plan_rows(const LoopKernel& kernel, IndexRange& range, const RowOptions& options);
 
 class GpuGenerator {
  public:
@@ -153,6 +161,34 @@ class GpuGenerator {
   void open_columns(const Exprs& outer, std::int64_t team);
   void loop_over_teams(const Exprs& outer, const Expr& team, const std::string& place, bool share_lines = false);
 
+  // ---- gpu_long_rows.cpp: several workgroups per row
+  struct LongRows {
+    std::vector<RowStage> values;  ///< one value per row each
+    RowStage row;                  ///< what is stored along the row, its variables in `vars`
+    Exprs vars;                    ///< outermost first
+    Packing packing;               ///< along the last variable
+    std::int64_t lanes = 1;        ///< that combine the partial results
+  };
+  /// A partial result of a lane: `body` in a reduction `of`, if there is one.
+  struct LongRowPart {
+    Expr of, body;
+    std::string exists;
+  };
+  using LongRowParts = std::vector<LongRowPart>;
+  struct LongRowPack {
+    Expr base;                              ///< position along the last variable
+    std::vector<std::pair<Expr, Expr>> at;  ///< the other variables
+    Expr body, offset;                      ///< with these
+    std::string place;                      ///< the pack's begin in the row; past the end: there is none
+    std::vector<std::pair<Expr, std::string>> loaded;
+  };
+  std::optional<LongRows> long_rows_of() const;
+  void long_rows(const LongRows& l);
+  LongRowParts long_row_parts(const LongRows& l);
+  LongRowPack long_row_pack(const LongRows& l, int k, std::int64_t n);
+  void long_row_value(const RowStage& s, std::int64_t lanes, const LongRowParts& parts);
+  void long_row_elements(const LongRows& l, const LongRowPack& p, std::int64_t n);
+
   // ---- gpu_teams.cpp: the same for reductions over several variables, and all other kernels with stages
   void general(const std::vector<RowStage>& stages, const Exprs& outer, const Expr& team);
   void cooperate(const Expr& body);
@@ -160,7 +196,8 @@ class GpuGenerator {
 
   const LoopKernel& kernel_;
   bool in_blocks_, loads_first_;
-  std::int64_t least_threads_, row_bytes_;
+  std::int64_t least_threads_;
+  RowOptions row_options_;
   std::vector<std::string> fills_;  // statements that follow a window's loads
   IndexRange range_;
   std::string text_;
@@ -171,8 +208,9 @@ class GpuGenerator {
 };
 
 /// The accesses along `var` that can use packs of at most 16 bytes: loads of `bodies` that are always evaluated, and
-/// stores of values at offsets.
-Packing find_packing(const Exprs& bodies, const std::vector<std::pair<const Value*, Expr>>& stores, const Expr& var);
+/// stores of values at offsets. `any_address`: packs may begin at any element.
+Packing find_packing(const Exprs& bodies, const std::vector<std::pair<const Value*, Expr>>& stores, const Expr& var,
+                     bool any_address = false);
 /// Restricts packs to where `e` is a multiple of their length: by a run-time condition, or not at all if there is none.
 void add_multiple(Packing& p, const Expr& e);
 /// Whether e is a multiple of n if all of `conditions` are; may add to them.

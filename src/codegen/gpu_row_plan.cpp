@@ -16,7 +16,8 @@ constexpr std::int64_t kMostRowElements = 32;
 constexpr std::int64_t kUsualRowElements = 16;
 // Threads that keep a card busy: about half of what an H200 can hold (132 x 2048).
 constexpr std::int64_t kEnoughThreads = 131072;
-constexpr std::int64_t kShortRow = 4;  // elements: one thread processes them, as a team would mostly wait
+constexpr std::int64_t kLeastPacks = 4;  // of a row whose last pack overlaps with another
+constexpr std::int64_t kShortRow = 4;    // elements: one thread processes them, as a team would mostly wait
 
 /// A stage of which it is not yet known whether it runs along the row.
 struct Draft {
@@ -188,6 +189,34 @@ std::int64_t team_for(std::int64_t n, const RowPlan& r, std::int64_t few, std::i
   return team;
 }
 
+// Whether a pack may end at the end of each row. The rest of a long row may be shorter than a pack, or empty: what is
+// before it must be inside of each tensor, too.
+bool may_end_there(const RowAccesses& accesses, const Expr& var, int length) {
+  const Expr& extent = var->args[0];
+  if (is_const(extent)) return true;
+  bool ok = extent->op == Op::kMin && accesses.stores.empty();
+  for (const Expr& b : accesses.bodies)
+    for (const Expr& l : all_loads(b))
+      for (const Expr& end : extent->args)
+        ok = ok && (!uses_var(l, var) ||
+                    (!l->args[0]->has_load &&
+                     idx::provably_nonnegative(substitute(l->args[0], {{var, end - Expr(length)}}), true)));
+  return ok;
+}
+
+// Packs that begin at any element, where those at multiples of a pack would be shorter than half. Empty if rows are too
+// short, of unknown length, or have none.
+std::optional<Packing> overlapping_packs(const RowAccesses& accesses, const Expr& var, const Packing& aligned) {
+  const Expr& extent = var->args[0];
+  std::int64_t n = bound_of(extent);
+  if (n == 0 && !is_const_int(extent, n)) return std::nullopt;
+  Packing p = find_packing(accesses.bodies, accesses.stores, var, true);
+  if (p.length <= 2 * aligned.length || n < kLeastPacks * p.length || !p.multiples.empty() ||
+      !may_end_there(accesses, var, p.length))
+    return std::nullopt;
+  return p;
+}
+
 // Bytes that a thread keeps of each element of a row: of distinct loads along it, and of results that later stages may
 // read.
 std::int64_t kept_bytes(const RowAccesses& accesses, const Expr& var) {
@@ -221,7 +250,7 @@ void choose_team(RowPlan& r, std::int64_t kept, std::int64_t most_kept) {
     const std::int64_t packs = (n + v - 1) / v;
     r.chunks = static_cast<int>((packs + team - 1) / team);
     r.team = team;
-    r.exact = !r.uneven && r.chunks * team * v == n;
+    r.exact = !r.uneven && !r.overlaps && r.chunks * team * v == n;
     r.always_fits = r.chunks * v <= kMostRowElements || (v > 1 && r.chunks * v * kept <= most_kept);
     r.never_fits = !r.always_fits;
     return;
@@ -235,7 +264,7 @@ void choose_team(RowPlan& r, std::int64_t kept, std::int64_t most_kept) {
 
 }  // namespace
 
-std::optional<RowPlan> plan_rows(const LoopKernel& kernel, IndexRange& range, std::int64_t row_bytes) {
+std::optional<RowPlan> plan_rows(const LoopKernel& kernel, IndexRange& range, const RowOptions& options) {
   RowPlan r;
   const std::optional<std::vector<Draft>> drafts = draft_stages(kernel, r.outer);
   if (!drafts) return std::nullopt;
@@ -258,7 +287,12 @@ std::optional<RowPlan> plan_rows(const LoopKernel& kernel, IndexRange& range, st
   while (p.length > 1 && is_const_int(extent, n) && n % p.length != 0) p.length /= 2;
   if (p.length == 1) p = {};
   if (!is_const(extent)) add_multiple(p, extent);
-  choose_team(r, kept_bytes(accesses, r.var), row_bytes);
+  if (options.any_address && (is_const(extent) || r.uneven))
+    if (std::optional<Packing> o = overlapping_packs(accesses, r.var, p)) {
+      p = std::move(*o);
+      r.overlaps = true;
+    }
+  choose_team(r, kept_bytes(accesses, r.var), options.row_bytes);
   return r;
 }
 

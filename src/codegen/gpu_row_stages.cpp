@@ -36,16 +36,18 @@ class GpuGenerator::RowStages {
     std::function<void(const std::string& chunk)> before;  ///< before the elements of a pack; may be empty
     /// One element. `guard` is a condition that the code must evaluate: empty if the element is certain to exist.
     std::function<void(const std::string& guard, const std::string& index)> element;
-    std::function<void(const std::string& first)> after;  ///< after the elements of a pack; may be empty
+    /// After the elements of a pack; may be empty.
+    std::function<void(const std::string& place, const std::string& first)> after;
   };
 
   bool is_local(const Value* value) const { return std::find(local_.begin(), local_.end(), value) != local_.end(); }
   Exprs row_loads(const Expr& body) const;
   bool safe_past_end(const Expr& body, const Exprs& loaded) const;
   Exprs later_operands() const;
+  std::string place_pack(const std::string& place);
   void load_pack(const Expr& l, const std::string& to, const std::string& first);
   void keep(const Expr& l);
-  Named open_loop(const Exprs& loaded, const std::string& c, const std::string& first);
+  Named open_loop(const Exprs& loaded, const std::string& c, const std::string& place, std::string& first);
   void loop(const Expr& body, const LoopBody& code);
   void row_results(const RowStage& s);
   std::string reduce_extreme(const Expr& x);
@@ -103,6 +105,16 @@ Exprs GpuGenerator::RowStages::later_operands() const {
   return ahead;
 }
 
+// Where the pack begins whose place is `place`. One that would exceed the row's end overlaps with the one before: its
+// elements from `place` on are those that no other pack has.
+std::string GpuGenerator::RowStages::place_pack(const std::string& place) {
+  if (!plan_.overlaps) return place;
+  const std::string first = emit_.fresh("f");
+  const char* type = emit_.type_of(plan_.var);
+  emit_.line(fmt::format("const {0} {1} = min({2}, {0}(n - {3}));", type, first, place, plan_.packing.length));
+  return first;
+}
+
 // Emits the loads of one pack, which begins at `first`.
 void GpuGenerator::RowStages::load_pack(const Expr& l, const std::string& to, const std::string& first) {
   const int v = plan_.packing.length;
@@ -110,6 +122,9 @@ void GpuGenerator::RowStages::load_pack(const Expr& l, const std::string& to, co
   if (idx::split_affine(l->args[0], plan_.var, c, rest) && is_const(c, 1)) {
     const Exprs& packed = plan_.packing.loads;
     const bool packs = std::any_of(packed.begin(), packed.end(), [&](const Expr& x) { return same(x, l); });
+    if (plan_.overlaps && packs)
+      return emit_.line(
+          fmt::format("{} = load_pack<{}>({} + {} + {});", to, v, emit_.buffer(l->value), emit_.value(rest), first));
     emit_.line(fmt::format("{} = load_row<{}>({} + {}, {}, step, n, {});", to, v, emit_.buffer(l->value),
                            emit_.value(rest), first, packs ? "packed" : "false"));
     return;
@@ -120,10 +135,11 @@ void GpuGenerator::RowStages::load_pack(const Expr& l, const std::string& to, co
   const std::string i = emit_.fresh("i");
   emit_.line(fmt::format("const {} {} = {} + l * step;", emit_.type_of(plan_.var), i, first));
   emit_.bind(plan_.var, i);
-  if (!plan_.exact) emit_.open(fmt::format("if ({} < n)", i));
+  const bool checked = !plan_.exact && !plan_.overlaps;
+  if (checked) emit_.open(fmt::format("if ({} < n)", i));
   const std::string at = emit_.value(l->args[0]);
   emit_.line(fmt::format("{}[l] = to_bits({}[{}]);", to, emit_.buffer(l->value), at));
-  if (!plan_.exact) emit_.close();
+  if (checked) emit_.close();
   emit_.close();
 }
 
@@ -136,25 +152,27 @@ void GpuGenerator::RowStages::keep(const Expr& l) {
   emit_.line("#pragma unroll");
   emit_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", c, plan_.chunks));
   emit_.line(fmt::format("const {0} {1} = {2} * {0}(team) * {3} + begin;", emit_.type_of(plan_.var), first, c, v));
-  load_pack(l, name + "[" + c + "]", first);
+  load_pack(l, name + "[" + c + "]", place_pack(first));
   emit_.close();
   kept_.emplace_back(l, name);
 }
 
 // Opens the loop over this thread's packs. Returns where each load's pack is.
 GpuGenerator::RowStages::Named GpuGenerator::RowStages::open_loop(const Exprs& loaded, const std::string& c,
-                                                                  const std::string& first) {
+                                                                  const std::string& place, std::string& first) {
   const int v = plan_.packing.length;
   const char* type = emit_.type_of(plan_.var);
   Named here;
   if (in_registers_) {
     emit_.line("#pragma unroll");
     emit_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", c, plan_.chunks));
-    emit_.line(fmt::format("const {0} {1} = {2} * {0}(team) * {3} + begin;", type, first, c, v));
+    emit_.line(fmt::format("const {0} {1} = {2} * {0}(team) * {3} + begin;", type, place, c, v));
+    first = place_pack(place);
     for (const auto& [l, name] : kept_) here.emplace_back(l, fmt::format("{}[{}]", name, c));
     return here;
   }
-  emit_.open(fmt::format("for ({0} {1} = begin; {1} < n; {1} += {0}(team) * {2})", type, first, v));
+  emit_.open(fmt::format("for ({0} {1} = begin; {1} < n; {1} += {0}(team) * {2})", type, place, v));
+  first = place_pack(place);
   for (const Expr& l : loaded) {
     const std::string name = emit_.fresh("r");
     emit_.line(fmt::format("Pack<{}, {}> {};", storage_name(l->dtype), v, name));
@@ -167,14 +185,15 @@ GpuGenerator::RowStages::Named GpuGenerator::RowStages::open_loop(const Exprs& l
 // Emits the loop over this thread's elements.
 void GpuGenerator::RowStages::loop(const Expr& body, const LoopBody& code) {
   const Exprs loaded = row_loads(body);
-  const bool safe = safe_past_end(body, loaded);
+  const bool safe = plan_.overlaps || safe_past_end(body, loaded);
   if (in_registers_) {
     for (const Expr& l : loaded) keep(l);
     for (const Expr& l : ahead_) keep(l);
     ahead_.clear();
   }
-  const std::string c = emit_.fresh("c"), first = emit_.fresh("f");
-  const Named here = open_loop(loaded, c, first);
+  const std::string c = emit_.fresh("c"), place = emit_.fresh("f");
+  std::string first;
+  const Named here = open_loop(loaded, c, place, first);
   if (code.before) code.before(c);
   emit_.line("#pragma unroll");
   emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", plan_.packing.length));
@@ -183,12 +202,12 @@ void GpuGenerator::RowStages::loop(const Expr& body, const LoopBody& code) {
   emit_.bind(plan_.var, i);
   for (const auto& [l, name] : here) emit_.bind_value(l, element_text(l->dtype, name + "[l]"));
   const bool whole = plan_.exact && in_registers_;
-  const std::string guard = whole ? "" : fmt::format("{} < n", i);
+  const std::string guard = whole ? "" : plan_.overlaps ? fmt::format("{} >= {}", i, place) : fmt::format("{} < n", i);
   if (!whole && !safe) emit_.open(fmt::format("if ({})", guard));
   code.element(safe ? guard : std::string(), i);
   if (!whole && !safe) emit_.close();
   emit_.close();
-  if (code.after) code.after(first);
+  if (code.after) code.after(place, first);
   emit_.close();
 }
 
@@ -208,16 +227,20 @@ void GpuGenerator::RowStages::row_results(const RowStage& s) {
     slot = in_registers_ ? y + "[" + c + "]" : y;
     if (!in_registers_) emit_.line(declared + " = 0;");
   };
-  code.element = [&](const std::string&, const std::string& i) {
+  code.element = [&](const std::string& guard, const std::string& i) {
     const std::string x = emit_.value(s.body);
     emit_.line(fmt::format("{}[l] = {};", slot, bits_text(out->dtype, x)));
     if (contiguous || !stored) return;
-    emit_.open(plan_.exact && in_registers_ ? "if (mine)" : fmt::format("if (mine && {} < n)", i));
+    const std::string inside = plan_.overlaps ? guard : fmt::format("{} < n", i);
+    emit_.open(plan_.exact && in_registers_ ? "if (mine)" : fmt::format("if (mine && {})", inside));
     emit_.line(fmt::format("{}[{}] = {};", emit_.buffer(out), emit_.value(s.offset), x));
     emit_.close();
   };
-  code.after = [&](const std::string& first) {
+  code.after = [&](const std::string& place, const std::string& first) {
     if (!contiguous || !stored) return;
+    if (plan_.overlaps)
+      return emit_.line(fmt::format("if (mine && {} < n) store_pack<{}>({} + {} + {}, {});", place, v,
+                                    emit_.buffer(out), emit_.value(rest), first, slot));
     emit_.line(fmt::format("if (mine) store_row<{}>({} + {}, {}, step, n, packed, {});", v, emit_.buffer(out),
                            emit_.value(rest), first, slot));
   };
@@ -259,8 +282,10 @@ std::string GpuGenerator::RowStages::reduce_terms(const Expr& x) {
     const std::string value = emit_.value(body);
     const std::string y = x->dtype == DType::kInt64 ? "i64(" + value + ")" : value;
     const std::string sum = Emitter::combine(kind, x->dtype, acc, y);
-    emit_.line(guard.empty() ? fmt::format("{} = {};", acc, sum)
-                             : fmt::format("{0} = {1} ? {2}({3}) : {0};", acc, guard, type, sum));
+    // What a pack has in common with another one does not change an extreme.
+    const bool always = guard.empty() || (plan_.overlaps && (kind == ReduceKind::kMax || kind == ReduceKind::kMin));
+    emit_.line(always ? fmt::format("{} = {};", acc, sum)
+                      : fmt::format("{0} = {1} ? {2}({3}) : {0};", acc, guard, type, sum));
   };
   loop(body, code);
   emit_.line(fmt::format("const {0} {1} = reduce_row({2}, team, []({0} a, {0} b) -> {0} {{ return {3}; }});", type, all,

@@ -54,6 +54,8 @@ struct GpuLoopOptions {
   std::int64_t least_threads = 0;
   /// A thread may keep so many bytes of a row in registers even if these are more elements than usual.
   std::int64_t row_bytes = 0;
+  /// Vectors may be loaded and stored at any multiple of an element.
+  bool any_address = false;
 };
 GpuLoopSource generate_gpu_loop(const LoopKernel& kernel, const GpuLoopOptions& options);
 

@@ -135,6 +135,7 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   o.operands_in_any_order = true;
   o.lazy_selections = true;
   o.split_reductions = true;
+  o.long_rows = chip_of(arch).policy.long_rows;
   o.fill_channels = true;
   o.fold_outputs = chip_of(arch).has(Feature::kTensorCopy);
   o.short_vectors = chip_of(arch).policy.short_vectors;

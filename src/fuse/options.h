@@ -72,6 +72,9 @@ struct FuseOptions {
   /// With split_reductions: the device runs some threads, each of which reduces in vectors (a CPU), instead of
   /// thousands.
   bool few_threads = false;
+  /// With split_reductions: a kernel may combine the partial results of a row and use them in a long row, which several
+  /// workgroups divide; each combines the partial results itself (codegen/gpu_long_rows.cpp).
+  bool long_rows = false;
   /// GEMMs of groups of rows (MatMulOp::end) are tile kernels (fuse/groups_to_blocks.h).
   bool row_groups = false;
   /// Convolutions with few input channels get more of them (fuse/fill_channels.h).

@@ -19,6 +19,9 @@ constexpr std::int64_t kShortColumn = 32;       // elements that a thread keeps 
 constexpr std::int64_t kFewRows = 256;          // with a workgroup each, they leave a GPU idle
 constexpr std::int64_t kManyElements = 131072;  // in few rows together, from which on a separate kernel pays
 constexpr std::int64_t kMuchLonger = 16;        // than what is reduced: reading that again is cheap
+constexpr std::int64_t kLongRow = 2048;         // elements that a workgroup or more divide
+constexpr std::int64_t kMostParts = 128;        // partial results of a row, which every workgroup combines
+constexpr std::int64_t kPack = 8;               // elements of the longest vector
 constexpr std::size_t kMaxTensors = 60;  // that one kernel reads and writes: the runtime passes 64 pointers at most
 
 struct Member {
@@ -50,7 +53,7 @@ class Grouper {
       const auto* l = n->as<LoopOp>();
       if (!l || !l->body->has_reduce || taken_.count(n.get()) || constants_.count(n.get())) continue;
       if (!start(n.get())) continue;
-      while (grow_down() || grow_up()) {
+      while (!complete_ && (grow_down() || grow_up())) {
       }
       report();
       if (members_.size() < 2) continue;
@@ -65,6 +68,7 @@ class Grouper {
   bool start(Node* n) {
     members_.clear();
     outer_extents_.clear();
+    complete_ = false;
     const auto* l = n->as<LoopOp>();
     Member m{n, {}};
     for (const Expr& v : l->vars) {
@@ -228,6 +232,46 @@ class Grouper {
     return false;
   }
 
+  // Whether all that the members reduce is short, and not along rows: partial results of rows. The most of them.
+  bool combine_parts(std::int64_t& parts) const {
+    bool ok = true;
+    for (const Member& m : members_) {
+      ok = ok && !has_inner(m.node, m.outer_at);
+      visit(m.node->as<LoopOp>()->body, [&](const Expr& x) {
+        std::int64_t n = 0;
+        if (x->op == Op::kReduce)
+          ok = ok && x->vars.size() == 1 && is_const_int(x->vars[0]->args[0], n) && !x->args[0]->has_reduce &&
+               static_cast<ReduceKind>(x->i) < ReduceKind::kArgMin;
+        else if (x->op == Op::kSelect)
+          ok = ok && !x->args[1]->has_reduce && !x->args[2]->has_reduce;
+        parts = std::max(parts, n);
+      });
+    }
+    return ok && parts <= kMostParts;
+  }
+
+  // Whether several workgroups may divide this loop, each of which combines the row's partial results itself
+  // (FuseOptions::long_rows): it is by far longer than what is reduced, and runs along memory.
+  bool is_long_row(const Node* n, const std::vector<int>& outer_at) const {
+    if (!options_.long_rows || assumed_product(outer_extents_) >= kFewRows || !n->outputs[0]->storage_order.empty())
+      return false;
+    const auto* l = n->as<LoopOp>();
+    std::int64_t length = 1, parts = 1, last = 0, dims = 0;
+    Expr inner;
+    bool along = false;  // the innermost dim is one of the row's
+    for (std::size_t k = 0; k < l->vars.size(); ++k) {
+      if (is_const(l->vars[k]->args[0], 1)) continue;
+      along = outer_at[k] < 0;
+      if (!along) continue;
+      if (!is_const_int(l->vars[k]->args[0], last)) return false;
+      inner = l->vars[k];
+      length *= last;
+      ++dims;
+    }
+    return along && combine_parts(parts) && length >= kLongRow && length >= kMuchLonger * parts &&
+           (dims == 1 || last % kPack == 0) && unit_loads(l->body, inner, {inner}) > 0;
+  }
+
   static bool has_inner(const Node* n, const std::vector<int>& outer_at) {
     const auto* l = n->as<LoopOp>();
     for (std::size_t k = 0; k < l->vars.size(); ++k)
@@ -282,6 +326,7 @@ class Grouper {
       for (Node* n : users_[members_[k].node->outputs[0]]) {
         std::vector<int> outer_at;
         if (obstacle(n, outer_at)) continue;
+        complete_ = has_inner(n, outer_at) && is_long_row(n, outer_at);
         members_.push_back({n, outer_at});
         return true;
       }
@@ -294,9 +339,11 @@ class Grouper {
     if (!fit(n, outer_at)) return "it reads other rows than the one it writes";
     if (has_inner(n, outer_at)) {
       if (n->as<LoopOp>()->body->has_reduce) return "it is a reduction of another shape";
-      if (!enough_rows()) return "there are too few rows to keep the device busy";
+      const bool long_row = is_long_row(n, outer_at);
+      if (!long_row && !enough_rows()) return "there are too few rows to keep the device busy";
       if (wider_than_rows(n, outer_at)) return "it is larger than the rows that are reduced";
-      if (longer_than_few_rows(n, outer_at)) return "it is longer than what is reduced, and there are few rows";
+      if (!long_row && longer_than_few_rows(n, outer_at))
+        return "it is longer than what is reduced, and there are few rows";
       if (runs_across_memory(n, outer_at)) return "its rows run across memory";
       if (reduces_long_columns()) return "the reduction runs across memory, and this loop along it";
     }
@@ -408,6 +455,7 @@ class Grouper {
   std::unordered_set<const Value*> outputs_;
   std::vector<Member> members_;
   Exprs outer_extents_;
+  bool complete_ = false;  // several workgroups divide its rows, in its last loop
 };
 
 }  // namespace

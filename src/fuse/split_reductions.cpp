@@ -63,7 +63,8 @@ bool is_long(const Expr& r) {
 
 class Splitter {
  public:
-  Splitter(Graph& g, bool few_threads) : g_(g), few_threads_(few_threads) {}
+  Splitter(Graph& g, const FuseOptions& options)
+      : g_(g), few_threads_(options.few_threads), long_rows_(options.long_rows) {}
 
   // `r` as a reduction of partial results; empty if r stays as it is, with the reason in `why`.
   Expr split(const Expr& r, const Exprs& vars, const char*& why) {
@@ -133,7 +134,7 @@ class Splitter {
   }
 
   // Decides whether, and how, the reduction is split.
-  static bool plan(Parts& p, bool arg) {
+  bool plan(Parts& p, bool arg) const {
     p.columns =
         std::any_of(p.kept.begin(), p.kept.end(), [&](const Expr& v) { return unit_loads(p.body, v, p.reduced) > 0; });
     const Exprs results = extents_of(p.kept);
@@ -142,14 +143,16 @@ class Splitter {
       p.count = parts_of_columns(results, count, kTeamColumn);
     } else if (is_one_run(p)) {
       p.count = parts_of_rows(results, count);
+      if (long_rows_ && p.count > 1 && is_const(count)) p.count = whole_shares(count->i, p.count);
       // A part without elements has no position.
-      if (arg && p.count > 1 && is_const(count)) p.count = even_parts(count->i);
+      if (arg && p.count > 1 && is_const(count) && !(long_rows_ && all_have_elements(count->i, p.count)))
+        p.count = even_parts(count->i);
     } else if (!arg) {
       return plan_runs(p);
     }
     if (p.count < 2) return false;
     set_length(p, count);
-    return !arg || p.even;
+    return !arg || p.even || (long_rows_ && is_const(count) && all_have_elements(count->i, p.count));
   }
 
   // For contiguous runs with gaps between them. Each long run becomes a row (an image's pixels in the sum over a
@@ -370,6 +373,17 @@ class Splitter {
            (!is_const_int(results, n) || n >= kEnoughWindows);
   }
 
+  // At least `count` parts, of which none is longer than what a workgroup's threads load in whole vectors at a time.
+  static std::int64_t whole_shares(std::int64_t length, std::int64_t count) {
+    const std::int64_t share = (length + count - 1) / count;
+    return share <= kLeastPart ? count
+                               : (length + kLeastPart * (share / kLeastPart) - 1) / (kLeastPart * (share / kLeastPart));
+  }
+  static bool all_have_elements(std::int64_t length, std::int64_t count) {
+    const std::int64_t part = (length + count * kMultiple - 1) / (count * kMultiple) * kMultiple;
+    return (count - 1) * part < length;
+  }
+
   // A number of parts of equal length, if there is one.
   static std::int64_t even_parts(std::int64_t length) {
     std::int64_t parts = kMostPartsOfArg;
@@ -402,6 +416,7 @@ class Splitter {
 
   Graph& g_;
   const bool few_threads_;
+  const bool long_rows_;  // a part may be shorter than others, as kernels of rows use vectors for it too
 };
 
 }  // namespace
@@ -420,7 +435,7 @@ void split_reductions(Graph& g, const FuseOptions& options) {
     g.origin = n->origin;
     for (const Expr& r : reductions) {
       const char* why = nullptr;
-      if (const Expr y = Splitter(g, options.few_threads).split(r, l->vars, why))
+      if (const Expr y = Splitter(g, options).split(r, l->vars, why))
         done.emplace_back(r, y);
       else if (is_long(r))
         remark(options, "split_reductions", n->origin, [&] { return std::string(why); });

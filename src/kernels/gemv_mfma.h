@@ -3,6 +3,10 @@
 // load contiguous elements of four rows of a, and of four columns of b. So a lane loads a quarter of what vector
 // arithmetic needs of a, and multiplications take no vector instructions, which are needed to convert weights. Integers
 // minus their zero point are exact in float16; the scale multiplies the sum of a block, as in gemv_wide.h.
+//
+// The lanes of a block need the same place of four columns. L1 serves four lanes in a cycle if they lie in different
+// banks, and such places are all in one. So 16 neighbouring lanes load a part of one column, contiguous weights and
+// scales, and lanes exchange them.
 #pragma once
 #include "gemv_wide.h"
 
@@ -43,7 +47,7 @@ SDX_FN void gemv_mfma(const P& p) {
   u32 cols[kTiles];
 #pragma clang loop unroll(full)
   for (int t = 0; t < kTiles; ++t) {
-    const u32 col = first_col + team * Columns + t * 4 + lane % 4;
+    const u32 col = first_col + team * Columns + t * 4 + lane / 16;
     cols[t] = col < p.n ? col : p.n - 1;
   }
   const auto load_a = [&](u32 r, u32 k) {
@@ -62,11 +66,17 @@ SDX_FN void gemv_mfma(const P& p) {
   };
   f32 acc[kRows][kTiles] = {};
   const u32 slice = wave % Slices, block = lane / 4;
+  const i32 source =
+      i32((lane % 4 * 16 + block) * 4);  // of ds_bpermute: the lane that loads this one's column and place
+  const auto exchanged = [&](auto x) {
+    static_assert(sizeof x == 4);
+    return bit_cast<decltype(x)>(__builtin_amdgcn_ds_bpermute(source, bit_cast<i32>(x)));
+  };
   // A round is 16 bytes of each of a lane's columns.
   for (u32 first = 0; first < p.k; first += kStride) {
-    const u32 at = first + slice * kSpan + block * kRun;
+    const u32 at = first + slice * kSpan + block * kRun, loaded = first + slice * kSpan + lane % 16 * kRun;
     const bool there = at < p.k;
-    const u32 k = there ? at : 0;
+    const u32 k = there ? at : 0, from = loaded < p.k ? loaded : 0;
     vec16 part[kEach], w[kTiles];
     f32 scale[kTiles], zero[kTiles];
     if constexpr (P::kRowHeight == 0)
@@ -77,8 +87,8 @@ SDX_FN void gemv_mfma(const P& p) {
       }
 #pragma clang loop unroll(full)
     for (int t = 0; t < kTiles; ++t) {
-      w[t] = load16(p.b_packed(z, cols[t], k));
-      p.b_block(z, cols[t], k, scale[t], zero[t]);
+      w[t] = load16(p.b_packed(z, cols[t], from));
+      p.b_block(z, cols[t], from, scale[t], zero[t]);
     }
     loads_in_flight();
     if constexpr (P::kRowHeight == 0) {
@@ -89,6 +99,13 @@ SDX_FN void gemv_mfma(const P& p) {
         lds[place(v / kVectors, v % kVectors)] = part[i];
       }
       lds_barrier();
+    }
+#pragma clang loop unroll(full)
+    for (int t = 0; t < kTiles; ++t) {
+#pragma clang loop unroll(full)
+      for (int i = 0; i < 4; ++i) w[t][i] = exchanged(w[t][i]);
+      scale[t] = exchanged(scale[t]);
+      if (!__builtin_constant_p(zero[t])) zero[t] = exchanged(zero[t]);
     }
     sums4 blocks[kTiles] = {};
 #pragma clang loop unroll(full)

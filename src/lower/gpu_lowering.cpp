@@ -97,7 +97,8 @@ class GpuBlock : public BlockLowering {
                                        .in_blocks = chip.policy.block_transposes,
                                        .loads_first = chip.policy.loads_first,
                                        .least_threads = chip.policy.fills_simds ? one_wave_each(chip) : 0,
-                                       .row_bytes = chip.policy.row_bytes});
+                                       .row_bytes = chip.policy.row_bytes,
+                                       .any_address = chip.policy.any_address});
     LaunchStep l;
     l.kernel = b_.kernel(s.kernel);
     l.buffers = b_.buffers(s.buffers);

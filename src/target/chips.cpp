@@ -93,7 +93,9 @@ constexpr KernelPolicy kAmdPolicy = {.narrow_indices = true,
                                      .short_vectors = true,
                                      .worth_compiling = 0.1,
                                      .kernels_per_module = 8,
-                                     .finish = 6000};
+                                     .finish = 6000,
+                                     .any_address = true,
+                                     .long_rows = true};
 // PTX of Hopper's matrix instructions is large, and is finally split into single kernels: compiling ResNet-50 takes 18
 // s of CPU time with 2 kernels per module, 20 with 1 or 4, 23 with 8.
 constexpr KernelPolicy kNvidiaPolicy = {.unsigned_int8 = true, .kernels_per_module = 2, .finish = 3400};

@@ -10,15 +10,17 @@ namespace sardonyx::codegen {
 namespace {
 
 // Threads of each kernel of a graph, in order.
-std::vector<std::int64_t> threads_of(std::string_view text) {
+std::vector<std::int64_t> threads_of(std::string_view text, bool long_rows = false) {
   const auto g = parse_graph(text);
   FuseOptions options;
   options.split_reductions = true;
+  options.long_rows = long_rows;
   const Schedule s = fuse(*g, options);
   std::vector<std::int64_t> out;
   for (const Step& step : s.steps) {
-    const Expr threads =
-        generate_gpu_loop(std::get<LoopKernel>(step.op), {[](std::int64_t) { return true; }, false}).threads;
+    const Expr threads = generate_gpu_loop(std::get<LoopKernel>(step.op),
+                                           {.from_inputs = [](std::int64_t) { return true; }, .any_address = long_rows})
+                             .threads;
     std::int64_t n = 0;
     EXPECT_TRUE(is_const_int(threads, n)) << to_string(threads);
     out.push_back(n);
@@ -64,6 +66,29 @@ TEST(GpuLoops, LongColumnsAreDividedAmongWorkgroups) {
 return %1)");
   ASSERT_EQ(threads.size(), 2U);
   EXPECT_EQ(threads[0], 24 * 32 / 8 * 128);
+}
+
+// 13 workgroups reduce a part of each row; 13 combine the results, and compute 4096 elements each.
+TEST(GpuLoops, WorkgroupsDivideFewLongRows) {
+  EXPECT_EQ(threads_of(R"(%0 = input float16[8, 50257]
+%1 = loop float32[i < 8]: max{r < 50257}(float32(%0[i, r]))
+%2 = loop float32[i < 8]: sum{r < 50257}(exp(float32(%0[i, r]) - %1[i]))
+%3 = loop float16[i < 8, j < 50257]: float16(exp(float32(%0[i, j]) - %1[i]) / %2[i])
+return %3)",
+                       true),
+            std::vector<std::int64_t>({8 * 13 * 256, 8 * 13 * 256}));
+}
+
+// Packs of 8 elements, of which the last overlaps with another.
+TEST(GpuLoops, RowsOfOddLengthHavePacks) {
+  const auto text = [](int length) {
+    return fmt::format(R"(%0 = input float16[100000, {0}]
+%1 = loop float32[i < 100000]: sum{{r < {0}}}(float32(%0[i, r]))
+return %1)",
+                       length);
+  };
+  EXPECT_EQ(threads_of(text(197), true), threads_of(text(200), true));
+  EXPECT_EQ(threads_of(text(197), true), std::vector<std::int64_t>({100000 * 32}));
 }
 
 // A sum is one thread's work only if it has very few terms, or if there are many results.

@@ -42,6 +42,25 @@ return %2)"),
               ElementsAre("loop sum", "loop div"));
 }
 
+// Partial results of few long rows are combined by each of the workgroups that use them along a row.
+TEST(Groups, LongRowsCombineTheirParts) {
+  FuseOptions gpu = any_device();
+  gpu.split_reductions = true;
+  const auto softmax = [](int rows) {
+    return fmt::format(R"(%0 = input float32[{0}, 65536]
+%1 = loop float32[i < {0}]: max{{r < 65536}}(%0[i, r]) @"max"
+%2 = loop float32[i < {0}]: sum{{r < 65536}}(exp(%0[i, r] - %1[i])) @"sum"
+%3 = loop float32[i < {0}, j < 65536]: exp(%0[i, j] - %1[i]) / %2[i] @"div"
+return %3)",
+                       rows);
+  };
+  EXPECT_THAT(kernels_of(softmax(8), gpu), ElementsAre("loop max + sum", "loop max + sum", "loop div"));
+  gpu.long_rows = true;
+  EXPECT_THAT(kernels_of(softmax(8), gpu), ElementsAre("loop max + sum", "loop max + sum + div"));
+  EXPECT_THAT(kernels_of(softmax(1), gpu), ElementsAre("loop max + sum", "loop max + sum + div"));
+  EXPECT_THAT(kernels_of(softmax(4096), gpu), ElementsAre("loop max + sum + div"));
+}
+
 // On a GPU, long columns are reduced side by side; the loops before and after them run along memory.
 TEST(Groups, LoopsAroundLongColumnsAreKernelsOfTheirOwn) {
   FuseOptions gpu = any_device();
