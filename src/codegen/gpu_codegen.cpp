@@ -15,7 +15,9 @@ GpuGenerator::GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& optio
     : kernel_(kernel),
       in_blocks_(options.in_blocks),
       loads_first_(options.loads_first),
+      half_extremes_(options.half_extremes),
       least_threads_(options.least_threads),
+      window_registers_(options.window_registers),
       row_options_{options.row_bytes, options.any_address},
       range_(options.from_inputs),
       emit_(text_) {

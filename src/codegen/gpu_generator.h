@@ -106,6 +106,7 @@ class GpuGenerator {
     Expr along, base;         ///< position of the first one
     Exprs multiples;          ///< must be multiples of `length` at run time
     std::int64_t team = 1;    ///< threads that divide the terms of a reduction, one in each row of 256 / team threads
+    std::int64_t most_loaded = 128;  ///< registers of loads of a window that is written out as a whole
   };
   /// One term of a reduction, with constants substituted for the variables of unrolled loops.
   struct WindowTerm {
@@ -118,6 +119,7 @@ class GpuGenerator {
   struct Fetched {
     Expr load, inside;
     std::string element;  ///< C++ of one lane's value
+    std::string pack;     ///< of all lanes' bits; empty: there is none
   };
   /// `terms`: maximum number of terms of the longest reduction that a team of threads may divide if there are few
   /// outputs; 0: one thread per output.
@@ -127,6 +129,11 @@ class GpuGenerator {
   /// `known`: sums of each pack from which others may be computed.
   void window_sums(const Expr& r, const std::vector<Expr>& of_tile, const WindowTile& w, const std::vector<Sums>& known,
                    std::vector<std::string>& sums);
+  /// Whether a reduction is the extreme of packs of float16 (kernels/extremes.h).
+  bool has_half_extremes(const Expr& r, const WindowTile& w) const;
+  /// Adds a term to the extremes `to`.
+  void add_half_extreme(const Expr& value, const std::vector<std::pair<Expr, std::string>>& elements,
+                        const std::vector<Fetched>& fetched, const WindowTile& w, const std::string& to);
   /// Variables of a reduction that are written out for a tile.
   Exprs written_out_for(const std::vector<Expr>& of_tile, const WindowTile& w) const;
   std::string open_terms(const Exprs& vars, std::int64_t team, int at_a_time);
@@ -195,8 +202,8 @@ class GpuGenerator {
   bool closed(const Expr& r) const;
 
   const LoopKernel& kernel_;
-  bool in_blocks_, loads_first_;
-  std::int64_t least_threads_;
+  bool in_blocks_, loads_first_, half_extremes_;
+  std::int64_t least_threads_, window_registers_;
   RowOptions row_options_;
   std::vector<std::string> fills_;  // statements that follow a window's loads
   IndexRange range_;
@@ -215,6 +222,8 @@ Packing find_packing(const Exprs& bodies, const std::vector<std::pair<const Valu
 void add_multiple(Packing& p, const Expr& e);
 /// Whether e is a multiple of n if all of `conditions` are; may add to them.
 bool multiple_of(const Expr& e, int n, Exprs& conditions);
+/// The load of which `e` consists, except for a conversion to a wider type; empty if `e` is anything else.
+Expr bare_load(const Expr& e);
 /// Whether a load is in bounds for all values of its variables.
 bool in_bounds(const Expr& load);
 /// Distinct loads of `e`, including those inside reductions.

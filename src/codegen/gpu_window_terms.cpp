@@ -15,15 +15,6 @@ bool guarded(const Expr& e, const Expr& lane) {
          e->args[1]->has_load && !e->args[2]->has_load && !e->args[1]->has_reduce;
 }
 
-// The load of which `e` consists, except for a conversion to a wider type; empty if `e` is anything else.
-Expr bare_load(const Expr& e) {
-  Expr x = e;
-  while (x->op == Op::kCast && is_float(x->dtype) == is_float(x->args[0]->dtype) &&
-         size_of(x->dtype) >= size_of(x->args[0]->dtype))
-    x = x->args[0];
-  return x->op == Op::kLoad ? x : Expr();
-}
-
 // Whether offsets of elements fit 32 bits without a sign: those of narrow indices, except where elements are wider than
 // 16 bits and may be many.
 bool has_small_offsets(const Value& v) {
@@ -47,6 +38,14 @@ std::string filling(const Expr& outside, DType t) {
 }
 
 }  // namespace
+
+Expr bare_load(const Expr& e) {
+  Expr x = e;
+  while (x->op == Op::kCast && is_float(x->dtype) == is_float(x->args[0]->dtype) &&
+         size_of(x->dtype) >= size_of(x->args[0]->dtype))
+    x = x->args[0];
+  return x->op == Op::kLoad ? x : Expr();
+}
 
 bool in_bounds(const Expr& l) {
   Expr at = l->args[0], c, rest;
@@ -127,7 +126,7 @@ std::string GpuGenerator::fetch(const Expr& l, const WindowTerm* term, const Win
   for (const Fetched& f : done)
     if (same(f.load, l) && (inside ? f.inside && same(f.inside, inside) : !f.inside)) return f.element;
   const std::string name = emit_.fresh("v");
-  std::string element = name;
+  std::string element = name, pack;
   Expr c, rest;
   Exprs conditions;
   if (!w.lane || !uses_var(l, w.lane)) {
@@ -141,6 +140,7 @@ std::string GpuGenerator::fetch(const Expr& l, const WindowTerm* term, const Win
     emit_.line(fmt::format("auto {} = load_pack<{}>({});", name, w.length, address_of(l, rest, term)));
     fill_with_outside(l, term, name);
     element += "[l]";
+    pack = name;
   } else {
     emit_.line(fmt::format("unsigned_of<{}> {}[{}];", storage_name(l->dtype), name, w.length));
     emit_.line("#pragma unroll");
@@ -153,7 +153,7 @@ std::string GpuGenerator::fetch(const Expr& l, const WindowTerm* term, const Win
     element += "[l]";
   }
   element = element_text(l->dtype, element);
-  done.push_back({l, inside, element});
+  done.push_back({l, inside, element, pack});
   return element;
 }
 

@@ -3,6 +3,7 @@
 // neighbouring outputs overlap, it computes several neighbouring packs, so that shared elements are loaded once. Taps
 // are unrolled with constant variables, which makes equal loads equal expressions.
 #include <algorithm>
+#include <cmath>
 
 #include "codegen/gpu_generator.h"
 #include "codegen/window_costs.h"
@@ -102,6 +103,9 @@ void GpuGenerator::windows(const OutputLoop& p, std::int64_t terms) {
       w.along = v;
     }
   }
+
+  // With at most two waves on a SIMD, each may have many registers, and a second round of loads would wait for memory.
+  if (packs / w.count <= 2 * least_threads_) w.most_loaded = std::max(w.most_loaded, window_registers_);
 
   std::vector<const Value*> stored;
   for (const OutputLoop::Output& o : p.outputs) stored.push_back(o.out);
@@ -223,9 +227,39 @@ Exprs GpuGenerator::written_out_for(const std::vector<Expr>& of_tile, const Wind
   Exprs out = written_out(of_tile[0], w.base, w.lane);
   if (w.team > 1) return out;
   const Exprs& all = of_tile[0]->vars;
-  if (loads_first_ && w.lane && is_written_whole(of_tile, w.length)) return all;
+  if (loads_first_ && w.lane && is_written_whole(of_tile, w.length, w.most_loaded)) return all;
   if (w.lane) write_out_row(of_tile[0], w.length, out);
   return out;
+}
+
+bool GpuGenerator::has_half_extremes(const Expr& r, const WindowTile& w) const {
+  const auto kind = static_cast<ReduceKind>(r->i);
+  if (!half_extremes_ || !w.lane || w.team > 1 || (kind != ReduceKind::kMax && kind != ReduceKind::kMin) ||
+      (r->dtype != DType::kFloat32 && r->dtype != DType::kFloat16))
+    return false;
+  Expr value = r->args[0];
+  if (value->op == Op::kSelect && is_const(value->args[2]) && std::isinf(value->args[2]->f)) value = value->args[1];
+  const Expr l = bare_load(value);
+  return l && l->dtype == DType::kFloat16;
+}
+
+void GpuGenerator::add_half_extreme(const Expr& value, const std::vector<std::pair<Expr, std::string>>& elements,
+                                    const std::vector<Fetched>& fetched, const WindowTile& w, const std::string& to) {
+  const Expr load = bare_load(value);
+  if (load && elements.size() == 1 && same(elements[0].first, load))
+    for (const Fetched& f : fetched)
+      if (!f.pack.empty() && same(f.load, load) && f.element == elements[0].second)
+        return emit_.line(fmt::format("{}.add({});", to, f.pack));
+  const std::string pack = emit_.fresh("p");
+  emit_.line(fmt::format("Pack<f16, {}> {};", w.length, pack));
+  emit_.line("#pragma unroll");
+  emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", w.length));
+  emit_.bind(w.lane, "l");
+  for (const auto& [l, element] : elements) emit_.bind_value(l, element);
+  const std::string x = emit_.value(value);
+  emit_.line(fmt::format("{}[l] = to_bits(cast<f16>({}));", pack, x));
+  emit_.close();
+  emit_.line(fmt::format("{}.add({});", to, pack));
 }
 
 // Accumulators of one reduction for all packs of the tile.
@@ -239,6 +273,9 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
     emit_.line(
         fmt::format("for (int l = 0; l < {}; ++l) {}[l] = {};", w.length, sums[u], Emitter::neutral(kind, r->dtype)));
   }
+  const bool halves = has_half_extremes(r, w);
+  for (std::size_t u = 0; halves && u < of_tile.size(); ++u)
+    emit_.line(fmt::format("HalfExtremes<{}, {}> {}_h;", kind == ReduceKind::kMax, w.length, sums[u]));
   const Exprs out = written_out_for(of_tile, w);
   const std::vector<Assignments> combos = combinations(out);
   Exprs loops;
@@ -294,10 +331,14 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
   if (loads_first_ && !shared && (loops.empty() || factors.back() == 1)) emit_.line("loads_in_flight();");
   for (const std::string& fill : fills_) emit_.line(fill);
   fills_.clear();
+  for (const Ready& x : ready)
+    if (halves && (!x.term.inside || x.term.filled))
+      add_half_extreme(x.term.value, x.elements, fetched, w, sums[x.u] + "_h");
   emit_.line("#pragma unroll");
   emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", w.length));
   if (w.lane) emit_.bind(w.lane, "l");
   for (const Ready& x : ready) {
+    if (halves && (!x.term.inside || x.term.filled)) continue;
     emit_.open("");
     for (const auto& [l, element] : x.elements) emit_.bind_value(l, element);
     for (const auto& [e, element] : known[x.u]) emit_.bind_value(e, element);
@@ -322,6 +363,12 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
   }
   emit_.close();
   for (std::size_t k = 0; k < (shared ? 2 : loops.size()); ++k) emit_.close();
+  for (std::size_t u = 0; halves && u < of_tile.size(); ++u) {
+    emit_.line("#pragma unroll");
+    emit_.line(fmt::format("for (int l = 0; l < {0}; ++l) {1}[l] = {2};", w.length, sums[u],
+                           Emitter::combine(kind, r->dtype, sums[u] + "[l]",
+                                            fmt::format("{}({}_h.at(l))", type_name(r->dtype), sums[u]))));
+  }
   if (!shared) return;
   clear(loops);
   for (const std::string& a : sums)

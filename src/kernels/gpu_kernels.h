@@ -1,5 +1,6 @@
 // What generated kernels of GPUs include.
 #pragma once
+#include "extremes.h"
 #include "gemm.h"
 #include "gemv.h"
 #include "gemv_mfma.h"

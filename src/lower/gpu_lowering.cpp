@@ -98,6 +98,8 @@ class GpuBlock : public BlockLowering {
                                        .loads_first = chip.policy.loads_first,
                                        .least_threads = chip.policy.fills_simds ? one_wave_each(chip) : 0,
                                        .row_bytes = chip.policy.row_bytes,
+                                       .window_registers = chip.policy.window_registers,
+                                       .half_extremes = chip.policy.half_extremes,
                                        .any_address = chip.policy.any_address});
     LaunchStep l;
     l.kernel = b_.kernel(s.kernel);
