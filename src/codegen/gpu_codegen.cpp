@@ -17,7 +17,6 @@ GpuGenerator::GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& optio
       loads_first_(options.loads_first),
       half_extremes_(options.half_extremes),
       least_threads_(options.least_threads),
-      window_registers_(options.window_registers),
       row_options_{options.row_bytes, options.any_address},
       range_(options.from_inputs),
       emit_(text_) {
@@ -25,8 +24,9 @@ GpuGenerator::GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& optio
   emit_.quantizes = true;
   for (const Stage& s : kernel.stages)
     emit_.scales_are_arguments |= of_eight_bits(s.out->dtype) || loads_eight_bits(s.body);
-  emit_.for_halves = std::all_of(kernel.stages.begin(), kernel.stages.end(), [](const Stage& s) {
-    return !s.stored || (is_float(s.out->dtype) && size_of(s.out->dtype) <= 2);
+  emit_.for_halves = std::all_of(kernel.stages.begin(), kernel.stages.end(), [&](const Stage& s) {
+    return !s.stored || (is_float(s.out->dtype) && size_of(s.out->dtype) <= 2) ||
+           (options.is_for_halves && options.is_for_halves(s.out));
   });
   emit_.of_halves = options.of_halves;
   emit_.range = &range_;

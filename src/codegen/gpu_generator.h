@@ -106,7 +106,6 @@ class GpuGenerator {
     Expr along, base;         ///< position of the first one
     Exprs multiples;          ///< must be multiples of `length` at run time
     std::int64_t team = 1;    ///< threads that divide the terms of a reduction, one in each row of 256 / team threads
-    std::int64_t most_loaded = 128;  ///< registers of loads of a window that is written out as a whole
   };
   /// One term of a reduction, with constants substituted for the variables of unrolled loops.
   struct WindowTerm {
@@ -203,7 +202,7 @@ class GpuGenerator {
 
   const LoopKernel& kernel_;
   bool in_blocks_, loads_first_, half_extremes_;
-  std::int64_t least_threads_, window_registers_;
+  std::int64_t least_threads_;
   RowOptions row_options_;
   std::vector<std::string> fills_;  // statements that follow a window's loads
   IndexRange range_;

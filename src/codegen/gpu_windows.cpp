@@ -104,9 +104,6 @@ void GpuGenerator::windows(const OutputLoop& p, std::int64_t terms) {
     }
   }
 
-  // With at most two waves on a SIMD, each may have many registers, and a second round of loads would wait for memory.
-  if (packs / w.count <= 2 * least_threads_) w.most_loaded = std::max(w.most_loaded, window_registers_);
-
   std::vector<const Value*> stored;
   for (const OutputLoop::Output& o : p.outputs) stored.push_back(o.out);
   std::string condition;
@@ -227,7 +224,7 @@ Exprs GpuGenerator::written_out_for(const std::vector<Expr>& of_tile, const Wind
   Exprs out = written_out(of_tile[0], w.base, w.lane);
   if (w.team > 1) return out;
   const Exprs& all = of_tile[0]->vars;
-  if (loads_first_ && w.lane && is_written_whole(of_tile, w.length, w.most_loaded)) return all;
+  if (loads_first_ && w.lane && is_written_whole(of_tile, w.length)) return all;
   if (w.lane) write_out_row(of_tile[0], w.length, out);
   return out;
 }

@@ -54,12 +54,12 @@ struct GpuLoopOptions {
   std::int64_t least_threads = 0;
   /// A thread may keep so many bytes of a row in registers even if these are more elements than usual.
   std::int64_t row_bytes = 0;
-  /// Registers that the loads of a window may take where SIMDs have at most two waves; 0: as many as elsewhere.
-  std::int64_t window_registers = 0;
   /// Windows of float16 have their extremes in that type (kernels/extremes.h).
   bool half_extremes = false;
   /// Vectors may be loaded and stored at any multiple of an element.
   bool any_address = false;
+  /// Whether a result of more than 16 bits is used for results of 16 bits alone.
+  std::function<bool(const Value*)> is_for_halves;
 };
 GpuLoopSource generate_gpu_loop(const LoopKernel& kernel, const GpuLoopOptions& options);
 

@@ -30,13 +30,8 @@ void write_out_row(const Expr& r, int length, Exprs& out);
 /// All combinations of values of variables of known extents.
 std::vector<Assignments> combinations(const Exprs& vars);
 
-// Registers of loads of a window that is unrolled as a whole. With all 98 loads of a 7x7 depthwise window unrolled,
-// ptxas took 255 registers and spilled, or let one load wait for the other, and the kernel took ten times as long.
-constexpr std::int64_t kMostLoaded = 128;
-
-/// Whether all terms of a tile are written out, so that all of its loads are in flight together. `most`: registers that
-/// these may take.
-bool is_written_whole(const std::vector<Expr>& of_tile, int length, std::int64_t most);
+/// Whether all terms of a tile are written out, so that all of its loads are in flight together.
+bool is_written_whole(const std::vector<Expr>& of_tile, int length);
 
 /// 32-bit registers that one iteration of the loops around `combos` loads, for all packs (of `length`) of a tile.
 std::int64_t loaded_registers(const std::vector<Expr>& of_tile, const std::vector<Assignments>& combos, int length);

@@ -27,10 +27,17 @@ Expr both(const Expr& a, const Expr& b) { return !a ? b : !b ? a : logical_and(a
 class GpuBlock : public BlockLowering {
  public:
   GpuBlock(ProgramBuilder& builder, const std::vector<Step>& steps)
-      : b_(builder),
-        options_(builder.options()),
-        row_tiles_(find_row_tiles(steps)),
-        one_query_(find_one_query(steps)) {}
+      : b_(builder), options_(builder.options()), row_tiles_(find_row_tiles(steps)), one_query_(find_one_query(steps)) {
+    for (const Step& s : steps)
+      for (const Value* v : s.reads) {
+        const auto* loop = std::get_if<LoopKernel>(&s.op);
+        const bool rounds = loop && std::all_of(loop->stages.begin(), loop->stages.end(), [](const Stage& stage) {
+                              return !stage.stored || (is_float(stage.out->dtype) && size_of(stage.out->dtype) <= 2);
+                            });
+        const auto [known, fresh] = for_halves_.emplace(storage_of(v), rounds);
+        known->second = known->second && rounds;
+      }
+  }
 
   bool lower(const Step& s, std::vector<ProgramStep>& out) override {
     const std::size_t first = out.size();
@@ -54,6 +61,14 @@ class GpuBlock : public BlockLowering {
   using RowTiles = std::unordered_map<const Step*, RowTile>;
   /// Steps of attention, with the kernel that replaces them if there is one query per sequence.
   using OneQuery = std::unordered_map<const Step*, std::shared_ptr<const codegen::GpuAttentionStep>>;
+
+  // Whether only loops read the value that store results of 16 bits (the sums of parts of a softmax).
+  bool is_for_halves(const Value* v) const {
+    const auto found = for_halves_.find(v);
+    return found != for_halves_.end() && found->second &&
+           std::none_of(v->graph->outputs.begin(), v->graph->outputs.end(),
+                        [&](const Value* o) { return storage_of(o) == v; });
+  }
 
   codegen::TileSelection selection() const {
     codegen::TileSelection s{options_.choices, options_.all_tilings};
@@ -91,16 +106,16 @@ class GpuBlock : public BlockLowering {
     // Kernels compute in float32 what is stored in 16 bits.
     for (Stage& s : k.stages) s.body = codegen::widened_result(s.body, s.out->dtype);
     const Chip& chip = chip_of(options_.target);
-    const codegen::GpuLoopSource s =
-        codegen::generate_gpu_loop(k, {.from_inputs = [this](std::int64_t id) { return b_.is_input_symbol(id); },
-                                       .of_halves = options_.precision != DType::kFloat32,
-                                       .in_blocks = chip.policy.block_transposes,
-                                       .loads_first = chip.policy.loads_first,
-                                       .least_threads = chip.policy.fills_simds ? one_wave_each(chip) : 0,
-                                       .row_bytes = chip.policy.row_bytes,
-                                       .window_registers = chip.policy.window_registers,
-                                       .half_extremes = chip.policy.half_extremes,
-                                       .any_address = chip.policy.any_address});
+    const codegen::GpuLoopSource s = codegen::generate_gpu_loop(
+        k, {.from_inputs = [this](std::int64_t id) { return b_.is_input_symbol(id); },
+            .of_halves = options_.precision != DType::kFloat32,
+            .in_blocks = chip.policy.block_transposes,
+            .loads_first = chip.policy.loads_first,
+            .least_threads = chip.policy.fills_simds ? one_wave_each(chip) : 0,
+            .row_bytes = chip.policy.row_bytes,
+            .half_extremes = chip.policy.half_extremes,
+            .any_address = chip.policy.any_address,
+            .is_for_halves = [&](const Value* v) { return chip.policy.long_rows && is_for_halves(v); }});
     LaunchStep l;
     l.kernel = b_.kernel(s.kernel);
     l.buffers = b_.buffers(s.buffers);
@@ -329,6 +344,7 @@ class GpuBlock : public BlockLowering {
   const BuildOptions& options_;
   RowTiles row_tiles_;
   OneQuery one_query_;
+  std::unordered_map<const Value*, bool> for_halves_;
 };
 
 class GpuLowering : public Lowering {

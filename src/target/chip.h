@@ -122,7 +122,6 @@ struct KernelPolicy {
   double worth_compiling = 0;
   int kernels_per_module = 0;  ///< kernels that are compiled together
   float finish = 0;  ///< split-K: nanoseconds of the launch that adds the partial sums, beside those of the tilings
-  int window_registers = 0;    ///< of loads of a window, where SIMDs have at most two waves; 0: as elsewhere
   bool half_extremes = false;  ///< maxima and minima of float16 windows are computed in that type, two at a time
   bool any_address = false;    ///< loops load and store vectors at any multiple of an element
   bool long_rows = false;  ///< several workgroups compute a long row after its partial sums (FuseOptions::long_rows)

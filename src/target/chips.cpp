@@ -115,7 +115,6 @@ constexpr Chip cdna(std::string_view name, ChipFamily family, int minor, int elf
   c.lds = {lds, lds, lds};
   c.l1_kib = l1;
   c.policy = kAmdPolicy;
-  c.policy.window_registers = 224;  // of the 256 that each of two waves has
   c.policy.half_extremes = true;
   c.policy.split_k_tree = true;  // on gfx1100 and gfx1201 it was no faster, and takes memory for the sums
   c.line = 128;
