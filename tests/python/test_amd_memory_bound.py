@@ -148,3 +148,36 @@ def test_rows_of_any_length(chip, kind):
     m = model(nodes, [("x", kind, [rows, k])], ("o", kind), [numpy_helper.from_array(w, "w")])
     got = sardonyx.compile(m, device=f"sim:{chip}").run({"x": np.abs(x) + x.dtype.type(0.5)})["o"]
     assert np.isposinf(got[:, 7]).all() and np.isfinite(np.delete(got, 7, axis=1)).all()
+
+
+@pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx950"])
+def test_extremes_of_windows(chip):
+    """Of float16, two at a time: NaN of either sign wins, infinities and zeros of either sign, windows at edges."""
+    x = rand(HALF, 2, 24, 13, 15)
+    flat = x.reshape(-1)
+    places = np.random.default_rng(5).permutation(flat.size)
+    for k, value in enumerate((np.inf, -np.inf, np.nan, 0.0, -0.0)):
+        flat[places[k * 40 : k * 40 + 40]] = value
+    flat.view(np.uint16)[places[200:220]] = 0xFE00  # a negative NaN
+    x[1, 3] = -np.inf
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+        helper.make_node("MaxPool", ["t"], ["u"], kernel_shape=[3, 3], pads=[1] * 4),
+        helper.make_node("Transpose", ["u"], ["o"], perm=[0, 2, 3, 1]),
+    ]
+    m = model(nodes, [("x", HALF, [2, 13, 15, 24])], ("o", HALF), [])
+    x = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    got, want = (sardonyx.compile(m, device=d).run({"x": x})["o"] for d in (f"sim:{chip}", "host"))
+    np.testing.assert_array_equal(got, want)
+    assert np.isnan(want).any() and np.isneginf(want).any()
+
+
+@pytest.mark.parametrize(("chip", "most"), [("gfx90a", 75e3), ("gfx942", 75e3), ("gfx950", 60e3)])
+def test_instructions_of_pooling(chip, most):
+    """Elements are not converted to float32."""
+    node = helper.make_node("MaxPool", ["t"], ["u"], kernel_shape=[3, 3], pads=[1] * 4)
+    nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]), node]
+    nodes.append(helper.make_node("Transpose", ["u"], ["o"], perm=[0, 2, 3, 1]))
+    m = model(nodes, [("x", HALF, [2, 28, 28, 64])], ("o", HALF), [])
+    count, _ = run(m, chip, {"x": rand(HALF, 2, 28, 28, 64)}, 1e-6)
+    assert count <= most
