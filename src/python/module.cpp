@@ -220,6 +220,26 @@ struct BoundRun {
   std::vector<BoundCopy> uploads{};    ///< before a run, in the stream's order
   std::vector<BoundCopy> downloads{};  ///< after it
 
+  // The same run on other memory of the same types and sizes. Several threads may call it at a time.
+  void at(const std::vector<std::uintptr_t>& in, const std::vector<std::uintptr_t>& out, std::uintptr_t stream) const {
+    if (in.size() != inputs.size() || out.size() != places.size())
+      fail(ErrorKind::kInvalidArgument, "{} inputs and {} outputs are given; the run has {} and {}", in.size(),
+           out.size(), inputs.size(), places.size());
+    std::vector<TensorView> here = inputs;
+    // NOLINTBEGIN(performance-no-int-to-ptr): Python has addresses as numbers
+    for (std::size_t k = 0; k < in.size(); ++k) here[k].data = reinterpret_cast<const void*>(in[k]);
+    OutputSink sink;
+    sink.allocate = [&](std::size_t k, DType dtype, const std::vector<std::int64_t>& dims) {
+      OutputMemory place = place_for(model, k, *places[k], dtype, dims);
+      place.data = reinterpret_cast<void*>(out[k]);
+      return place;
+    };
+    // NOLINTEND(performance-no-int-to-ptr)
+    RunOptions o = options;
+    o.stream = stream_of(stream);
+    model.run(here, sink, o);
+  }
+
   void operator()() {
     OutputSink sink;
     sink.allocate = [&](std::size_t k, DType dtype, const std::vector<std::int64_t>& dims) {
@@ -368,6 +388,7 @@ NB_MODULE(_sardonyx, m) {
         nb::arg("library"), nb::arg("timeout"), nb::call_guard<nb::gil_scoped_release>());
   nb::class_<BoundRun>(m, "BoundRun")
       .def("__call__", &BoundRun::operator(), nb::call_guard<nb::gil_scoped_release>())
+      .def("at", &BoundRun::at, nb::call_guard<nb::gil_scoped_release>())
       .def("wait", &BoundRun::wait, nb::call_guard<nb::gil_scoped_release>());
   m.def("compile", &compile_model, nb::arg("path"), nb::arg("data"), nb::arg("options"), nb::arg("communicator").none(),
         nb::arg("progress").none(), nb::arg("memory") = std::map<std::string, OwnedMemory>());

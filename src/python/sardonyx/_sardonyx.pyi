@@ -1,5 +1,5 @@
 # Types of the native module (src/python/module.cpp). Nothing outside this package uses it.
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -123,6 +123,7 @@ class Model:
 @final
 class BoundRun:
     def __call__(self) -> None: ...
+    def at(self, inputs: Sequence[int], outputs: Sequence[int], stream: int, /) -> None: ...
     def wait(self) -> None: ...
 
 def compile(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import torch
 
 from ..errors import Error, InvalidArgumentError
 from ..options import native_options
+from .calls import MOST_CALLS, Call, run, sizes_of
 from .graph import (
     MOST_PROGRAMS,
     MOST_WEIGHTS,
@@ -20,7 +22,6 @@ from .graph import (
     check_tensor,
     placeholders,
     roles_of,
-    run,
     shape_of,
 )
 from .in_place import changes_operand, storage_of, without_changes
@@ -71,14 +72,38 @@ class Entry(NamedTuple):
 
     program: Program
     roles: Roles
-    weights: list[tuple[torch.Tensor, int | None]]  #: with their versions; None for tensors of inference_mode
+    weights: list[torch.Tensor]
+    tracked: list[torch.Tensor]  #: the weights that have versions: all but those of inference_mode
+    versions: list[int]
+    calls: dict[Any, Call | None]  #: by sizes
+
+    @classmethod
+    def of(cls, program: Program, roles: Roles, inputs: Sequence[Any]) -> Entry:
+        weights = [inputs[k] for k in roles.constants]
+        tracked = [x for x in weights if not x.is_inference()]
+        return cls(program, roles, weights, tracked, [x._version for x in tracked], {})
 
     def has_changed(self) -> bool:
-        return any(version is not None and x._version != version for x, version in self.weights)
+        return [x._version for x in self.tracked] != self.versions
 
     def has_weights_of(self, inputs: Sequence[Any]) -> bool:
         """One graph may serve many modules, as all layers of a network whose graph breaks within a layer."""
-        return all(inputs[k] is x for k, (x, _) in zip(self.roles.constants, self.weights, strict=True))
+        return all(map(operator.is_, map(inputs.__getitem__, self.roles.constants), self.weights))
+
+    def has_numbers_of(self, inputs: Sequence[Any]) -> bool:
+        return not self.program.numbers or self.program.numbers == [float(inputs[k]) for k in self.roles.numbers]
+
+    def serves(self, sizes: tuple[Any, ...], inputs: Sequence[Any]) -> bool:
+        """Whether it has been called with such inputs, and its weights are as they were."""
+        known = sizes in self.calls and self.has_numbers_of(inputs)
+        return known and self.has_weights_of(inputs) and not self.has_changed()
+
+    def call_for(self, sizes: tuple[Any, ...], inputs: Sequence[Any]) -> Call | None:
+        if sizes not in self.calls:
+            if len(self.calls) >= MOST_CALLS:
+                self.calls.clear()
+            self.calls[sizes] = None if self.program.model is None else Call(self.program, self.roles, inputs)
+        return self.calls[sizes]
 
 
 class Compiled:
@@ -146,10 +171,9 @@ class Compiled:
             self.views = only_results(self.gm, views)
 
     def run(self, inputs: Sequence[Any]) -> Any:
-        program, roles = self.program_for(inputs)
         results: list[Any] = list(self.results)
         # Without results that are wanted it may still change inputs.
-        for k, x in zip(self.wanted, run(program, roles, inputs), strict=True):
+        for k, x in zip(self.wanted, run(self.call_for(inputs), inputs), strict=True):
             results[k] = x
         for k, i in self.inputs_returned.items():
             results[k] = inputs[i]
@@ -161,27 +185,35 @@ class Compiled:
         self.report()
         return tuple(results)
 
-    def program_for(self, inputs: Sequence[Any]) -> tuple[Program, Roles]:
+    def call_for(self, inputs: Sequence[Any]) -> Call | None:
+        for entry in self.programs:
+            sizes = sizes_of(entry.roles, inputs)
+            if entry.serves(sizes, inputs):
+                return entry.calls[sizes]
         with self.lock:
-            kept = [e for e in self.programs if not e.has_changed()]
-            if len(kept) < len(self.programs):
-                log.info("weights have changed: compiling again")
-                self.programs = kept
-            mine = [e for e in self.programs if e.has_weights_of(inputs)]
-            for entry in mine:
-                if entry.program.takes(entry.roles, inputs):
-                    return entry.program, entry.roles
-            if len(mine) == MOST_PROGRAMS:
-                raise InvalidArgumentError(f"more than {MOST_PROGRAMS} sizes that the exporter made constants")
-            roles, varying = self.roles, self.varying
-            sets = {tuple(id(x) for x, _ in e.weights) for e in self.programs if e.weights}
-            if roles.constants and len(sets) >= MOST_WEIGHTS and not any(e.weights for e in mine):
-                varying = varying + [[None] * inputs[k].ndim for k in roles.constants]
-                roles = Roles(roles.tensors + roles.constants, [], roles.sizes, roles.numbers, roles.counts)
-            program, roles = build(self.gm, roles, inputs, self.wanted, varying, self.options)
-            weights = [(inputs[k], None if inputs[k].is_inference() else inputs[k]._version) for k in roles.constants]
-            self.programs.append(Entry(program, roles, weights))
-            return program, roles
+            entry = self.program_for(inputs)
+            return entry.call_for(sizes_of(entry.roles, inputs), inputs)
+
+    def program_for(self, inputs: Sequence[Any]) -> Entry:
+        kept = [e for e in self.programs if not e.has_changed()]
+        if len(kept) < len(self.programs):
+            log.info("weights have changed: compiling again")
+            self.programs = kept
+        mine = [e for e in self.programs if e.has_weights_of(inputs)]
+        for entry in mine:
+            if entry.program.takes(entry.roles, inputs):
+                return entry
+        if len(mine) == MOST_PROGRAMS:
+            raise InvalidArgumentError(f"more than {MOST_PROGRAMS} sizes that the exporter made constants")
+        roles, varying = self.roles, self.varying
+        sets = {tuple(map(id, e.weights)) for e in self.programs if e.weights}
+        if roles.constants and len(sets) >= MOST_WEIGHTS and not any(e.weights for e in mine):
+            varying = varying + [[None] * inputs[k].ndim for k in roles.constants]
+            roles = Roles(roles.tensors + roles.constants, [], roles.sizes, roles.numbers, roles.counts)
+        program, roles = build(self.gm, roles, inputs, self.wanted, varying, self.options)
+        entry = Entry.of(program, roles, inputs)
+        self.programs = [*self.programs, entry]
+        return entry
 
     def fall_back(self, reason: str) -> None:
         self.reason = reason
@@ -243,5 +275,4 @@ def sardonyx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **settings
     if settings:
         raise InvalidArgumentError(f"the backend sardonyx takes options={{...}}, not {', '.join(settings)}")
     native_options("compile", options)  # unknown ones are refused now, rather than at the first call
-    compiled: Callable[..., Any] = torch._dynamo.disable(Compiled(gm, example_inputs, options))
-    return compiled
+    return Compiled(gm, example_inputs, options)  # torch.compile itself traces no calls of it

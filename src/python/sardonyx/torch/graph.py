@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..arrays import Raw
 from ..compiling import compile_with_memory
 from ..errors import UnsupportedError
 from ..model import Model
@@ -26,8 +25,6 @@ from .translate import translate
 MOST_PROGRAMS = 8
 #: Sets of weights that become constants of programs, one after the other. With further ones the weights are inputs.
 MOST_WEIGHTS = 8
-#: Sets of sizes whose results' sizes are remembered.
-MOST_SHAPES = 256
 ELEMENTS = {torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.bool, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64}  # fmt: skip
 
 NAMES = {t: str(t).removeprefix("torch.") for t in ELEMENTS}  # Sardonyx has the same names
@@ -160,18 +157,6 @@ class Program:
     numbers: list[float]  #: the values of the roles' numbers
     kinds: list[int]  #: of the roles' counts
     conditions: Conditions
-    found: dict[Any, list[tuple[int | None, ...]]] = field(default_factory=dict)  #: the outputs' shapes by the inputs'
-
-    def shapes(self, feed: dict[str, Raw]) -> list[tuple[int | None, ...]]:
-        """Of the outputs; None for dims that depend on data."""
-        key = tuple(tuple(raw[2]) for raw in feed.values())
-        if key not in self.found:
-            if len(self.found) >= MOST_SHAPES:
-                self.found.clear()
-            assert self.model is not None
-            shapes = self.model.output_shapes({name: raw[2] for name, raw in feed.items()})
-            self.found[key] = [shapes[o.name] for o in self.outputs]
-        return self.found[key]
 
     def takes(self, roles: Roles, inputs: Sequence[Any]) -> bool:
         if self.numbers != [float(inputs[k]) for k in roles.numbers]:
@@ -305,52 +290,3 @@ def device_of(device: torch.device) -> str:
         return "host"
     index = device.index if device.index is not None else torch.cuda.current_device()
     return f"{'hip' if torch.version.hip else 'cuda'}:{index}"
-
-
-def run(program: Program, roles: Roles, inputs: Sequence[Any]) -> list[torch.Tensor]:
-    """The results that are wanted; changed inputs have been written.
-
-    On a GPU in the memory of torch's allocator and on its current stream, so that nothing waits. Tensors are given by
-    address rather than by DLPack: they are torch's, of this stream, and a call takes microseconds."""
-    if program.model is None:
-        return []
-    kept: list[torch.Tensor] = []  # copies of what is not row-major
-    feed: dict[str, Raw] = {}
-    for k, name, used, last in zip(roles.tensors, program.names, program.used, program.channels_last, strict=True):
-        if used and isinstance(inputs[k], int):
-            feed[name] = (0, "uint8", list(dims_of(inputs[k])), False)
-        elif used:
-            x = in_memory(inputs[k], last)
-            if not x.is_contiguous() or x.is_neg():
-                x = x.detach().resolve_neg().contiguous()
-                kept.append(x)
-            feed[name] = (x.data_ptr(), NAMES[x.dtype], list(x.shape), x.is_cuda)
-    out = {
-        o.name: torch.empty(shape, dtype=o.dtype, device=o.device)
-        for o, shape in zip(program.outputs, program.shapes(feed), strict=True)
-        if None not in shape
-    }
-    places = {name: (x.data_ptr(), NAMES[x.dtype], list(x.shape), x.is_cuda) for name, x in out.items()}
-    native = program.model._native
-    if program.device.type == "cuda":
-        with stream_of(program.device) as stream:
-            found = native.run(feed, places, True, 0, False, stream, False)[0]
-    else:
-        found = native.run(feed, places, False, 0, False, 0, True)[0]
-    got = [out[o.name] if o.name in out else torch.from_dlpack(found[o.name]).to(o.device) for o in program.outputs]
-    for k, result in zip(program.changed, got, strict=False):
-        in_memory(inputs[k], program.channels_last[roles.tensors.index(k)]).copy_(result)
-    return got[len(program.changed) :]
-
-
-@contextlib.contextmanager
-def stream_of(device: torch.device) -> Iterator[int]:
-    """The driver's handle of torch's current stream. HIP's default stream has none: a stream beside it takes its place."""
-    current = torch.cuda.current_stream(device)
-    if current.cuda_stream or not torch.version.hip:
-        yield current.cuda_stream or 1  # CUDA's name for the default stream
-        return
-    beside = torch.cuda.Stream(device)
-    beside.wait_stream(current)
-    yield beside.cuda_stream
-    current.wait_stream(beside)

@@ -34,6 +34,7 @@ from .decompositions import decompositions, without_decomposing
 from .export import cause_of, first_line, quiet
 from .in_place import changes_operand, name_of
 from .repairs import repair
+from .repeats import Lifted, Repeats
 
 aten = torch.ops.aten
 
@@ -80,17 +81,6 @@ class Traced:
         return iter(())
 
     named_buffers = named_parameters
-
-
-class Lifted(torch.fx.Interpreter):
-    """Runs a graph with other tensors in the place of those that it has as attributes."""
-
-    def __init__(self, gm: torch.fx.GraphModule, attributes: Mapping[str, torch.Tensor]):
-        super().__init__(gm)
-        self.attributes = attributes
-
-    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return self.attributes[target] if target in self.attributes else super().get_attr(target, args, kwargs)
 
 
 def attributes_of(gm: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
@@ -182,7 +172,7 @@ def traced(
     count = len(tensors) + len(constants)
 
     def function(*given: torch.Tensor) -> Any:
-        run = Lifted(gm, dict(zip(attributes, given[count:])))
+        run = Lifted(gm, dict(zip(attributes, given[count:])), Repeats(gm) if direct else None)
         return call(run.run, *given[:count])
 
     fixed: set[Any] = set()
