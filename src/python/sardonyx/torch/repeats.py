@@ -7,7 +7,7 @@ where it comes again with such operands, which takes a tenth of the time of trac
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -34,31 +34,35 @@ class Unknown(Exception):
     """A value whose description does not say all of it."""
 
 
+def unknown(x: Any) -> Any:
+    raise Unknown
+
+
+def described(x: Any, other: Callable[[Any], Any]) -> Any:
+    """Something that is equal for equal arguments of operators. `other` describes what is neither a number nor a list."""
+    if isinstance(x, SYMBOLIC):
+        return type(x), x.node.expr
+    if isinstance(x, float):
+        return float, repr(x)  # a NaN is itself, and 0 is not -0
+    if isinstance(x, PLAIN):
+        return type(x), x
+    if isinstance(x, (tuple, list)):
+        return type(x), tuple([described(v, other) for v in x])
+    if isinstance(x, dict):
+        return dict, tuple([(k, described(v, other)) for k, v in x.items()])
+    if isinstance(x, slice):
+        return slice, tuple([described(v, other) for v in (x.start, x.stop, x.step)])
+    return other(x)
+
+
 class Operands:
     """The operands of a call, described so that equal descriptions become equal nodes."""
 
     def __init__(self, node: torch.fx.Node, args: Any, kwargs: Any):
         self.tensors: list[torch.Tensor] = []
-        self.key = (node.op, node.target, self.described((args, kwargs)))
+        self.key = node.op, node.target, described((args, kwargs), self.tensor)
 
-    def described(self, x: Any) -> Any:
-        if isinstance(x, torch.Tensor):
-            return self.tensor(x)
-        if isinstance(x, SYMBOLIC):
-            return type(x), x.node.expr
-        if isinstance(x, float):
-            return float, repr(x)  # a NaN is itself, and 0 is not -0
-        if isinstance(x, PLAIN):
-            return type(x), x
-        if isinstance(x, (tuple, list)):
-            return type(x), tuple(map(self.described, x))
-        if isinstance(x, dict):
-            return dict, tuple((k, self.described(v)) for k, v in x.items())
-        if isinstance(x, slice):
-            return slice, tuple(map(self.described, (x.start, x.stop, x.step)))
-        raise Unknown
-
-    def tensor(self, x: torch.Tensor) -> Any:
+    def tensor(self, x: Any) -> Any:
         for k, known in enumerate(self.tensors):
             if known is x:
                 return "again", k
@@ -132,7 +136,7 @@ class Repeats:
                 if same is not None:
                     kept.append([same])
                 elif not isinstance(x, torch.Tensor):
-                    Operands.described(operands, x)
+                    described(x, unknown)
                     kept.append(x)
                 elif isinstance(x, FakeTensor) and x.constant is None:
                     (node,) = nodes_of([x], self.tracer)

@@ -15,6 +15,7 @@ from torch.onnx._internal.fx.passes import type_promotion
 from ..errors import UnsupportedError
 from .decompositions import registry
 from .export import cause_of, first_line, keep_dtypes, needs_optimizer, quiet
+from .onnx_repeats import repeats_copied
 from .trace import Traced
 
 #: Smaller weights are part of the model.
@@ -126,7 +127,8 @@ def signatures_kept() -> Iterator[None]:
 
         OpSignature.from_op_schema = classmethod(kept)
         try:
-            yield
+            with repeats_copied():
+                yield
         finally:
             OpSignature.from_op_schema = original
 
