@@ -45,6 +45,15 @@ def test_changes_that_nothing_else_sees_become_new_tensors():
     assert checked(residual, torch.randn(3, 5)) == []
 
 
+def activations(x):
+    """torch.compile's graphs have `inplace` as some of torch.nn's modules give it: without a name."""
+    return functional.relu(functional.relu6(x * 4, True) - 1, True)
+
+
+def test_a_change_may_have_no_name():
+    assert checked(activations, torch.randn(3, 5)) == []
+
+
 def of_input(x):
     x += 1
     return functional.relu(x, inplace=True) * 2

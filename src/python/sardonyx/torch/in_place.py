@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import operator
+import types
 from typing import Any
 
 import torch
@@ -30,16 +33,30 @@ def name_of(node: torch.fx.Node) -> str:
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
+@functools.cache
+def place_of_inplace(function: Any) -> int | None:
+    """Of a function's parameter `inplace` among its positional ones."""
+    if not isinstance(function, types.FunctionType):
+        return None
+    names = list(inspect.signature(function).parameters)
+    return names.index("inplace") if "inplace" in names else None
+
+
+def has_inplace(node: torch.fx.Node) -> bool:
+    """Whether the call is given `inplace`, and it is true."""
+    at = place_of_inplace(node.target) if node.op == "call_function" else None
+    return bool(node.kwargs.get("inplace") or (at is not None and at < len(node.args) and node.args[at]))
+
+
 def changes_operand(node: torch.fx.Node) -> bool:
-    """Whether the call may change an operand. Some that do are not known by their names: custom operators, and functions
-    with a positional argument `inplace`."""
+    """Whether the call may change an operand. Some that do are not known by their names: custom operators."""
     if not node.op.startswith("call_"):
         return False
     name = name_of(node)
     if getattr(operator, name, None) is node.target:
         return name in IN_PLACE  # and_ changes nothing
     in_place = name in IN_PLACE or (name.endswith("_") and not name.endswith("__"))
-    return in_place or "out" in node.kwargs or bool(node.kwargs.get("inplace"))
+    return in_place or "out" in node.kwargs or has_inplace(node)
 
 
 def storage_of(node: torch.fx.Node) -> Any:
@@ -73,8 +90,12 @@ def makes_new(node: torch.fx.Node, operand: torch.fx.Node) -> bool:
     """Rewrites the call as one that makes a new tensor of the same type and shape, if there is one."""
     if operand.op in ("placeholder", "get_attr"):
         return False
-    if node.kwargs.get("inplace") is True:
-        node.kwargs = dict(node.kwargs) | {"inplace": False}
+    if has_inplace(node):
+        at = place_of_inplace(node.target)
+        if "inplace" in node.kwargs:
+            node.kwargs = dict(node.kwargs) | {"inplace": False}
+        elif at is not None:
+            node.args = (*node.args[:at], False, *node.args[at + 1 :])
         return True
     name = name_of(node)
     target: Any = None
