@@ -214,3 +214,40 @@ def test_experts_of_transformers(graphs):
             x, ends = sorted_rows(counts, 32, torch.float32)
             close(compiled(x, ends), function(x, ends))
     assert {c.reason for c in graphs} == {""}
+
+
+def test_batch_norms_and_activations_of_inference_mode(graphs, monkeypatch):
+    """Tensors of inference mode have no autograd keys: operators are left whole, and folded, as with other tensors."""
+    from sardonyx.torch import graph, translate
+
+    seen: list = []
+    original = graph.translate
+
+    def watched(traced, names):
+        seen.extend(str(n.target) for n in traced.graph.nodes if n.op == "call_function")
+        return original(traced, names)
+
+    monkeypatch.setattr(graph, "translate", watched)
+    optimized = []
+    monkeypatch.setattr(
+        translate, "needs_optimizer", lambda m, f=translate.needs_optimizer: optimized.append(f(m)) or optimized[-1]
+    )
+    with torch.inference_mode():
+        layers = [
+            nn.Conv2d(3, 8, 3),
+            nn.BatchNorm2d(8),
+            nn.Hardswish(True),
+            nn.Conv2d(8, 4, 1),
+            nn.BatchNorm2d(4),
+            nn.ReLU6(True),
+        ]
+        module = nn.Sequential(*layers).eval()
+        module[1].running_mean.normal_()
+        module[1].running_var.uniform_(0.5, 2)
+        compiled = torch.compile(module, backend="sardonyx")
+        for batch in (1, 3):
+            x = torch.randn(batch, 3, 8, 8)
+            close(compiled(x), module(x))
+    assert [c.reason for c in graphs] == ["", ""]
+    assert not [t for t in seen if "norm" in t or "sqrt" in t] and sum("conv" in t for t in seen) == 4
+    assert optimized == [False, False]

@@ -53,7 +53,11 @@ def translations() -> dict[Any, Callable[..., Any]]:
     def same(a: Any) -> Any:
         return op.Identity(a)
 
+    def hardswish(self: Any) -> Any:  # torch.onnx calls a function, which its slow optimizer would have to take apart
+        return op.HardSwish(self)
+
     return {
+        aten.hardswish.default: hardswish,
         aten.log1p.default: log1p,
         aten.expm1.default: expm1,
         aten.sym_numel.default: sym_numel,

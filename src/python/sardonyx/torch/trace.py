@@ -150,7 +150,8 @@ def trace(
 
     `constants`: by the numbers of gm's inputs. Raises UnsupportedError."""
     try:
-        with quiet():
+        # Tensors of inference mode have no autograd keys, by which PyTorch finds its decompositions of composite operators.
+        with quiet(), torch.inference_mode(False), torch.no_grad():
             return traced(call, gm, tensors, varying, constants)
     except UnsupportedError as error:  # torch.fx adds where it was
         raise UnsupportedError(str(error).splitlines()[0]) from error

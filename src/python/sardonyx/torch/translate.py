@@ -58,7 +58,7 @@ def translated(traced: Traced, names: Sequence[str]) -> OnnxModel:
         weight = traced.constants.get(str(name))
         if weight is None or weight.nbytes < INLINE_BYTES:
             continue
-        kept = weight.detach().cpu().contiguous()
+        kept = weight.detach().contiguous().cpu()  # a GPU changes the order of elements faster
         memory[str(name)] = (kept.data_ptr(), kept.nbytes, kept)
         known = value.const_value
         value.const_value = onnx_ir.ExternalTensor(
