@@ -53,11 +53,16 @@ def translations() -> dict[Any, Callable[..., Any]]:
     def same(a: Any) -> Any:
         return op.Identity(a)
 
-    def hardswish(self: Any) -> Any:  # torch.onnx calls a function, which its slow optimizer would have to take apart
+    # torch.onnx calls functions for these, which its slow optimizer would have to take apart.
+    def hardswish(self: Any) -> Any:
         return op.HardSwish(self)
+
+    def hardtanh(self: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
+        return op.Clip(self, constant(float(min_val), self), constant(float(max_val), self))
 
     return {
         aten.hardswish.default: hardswish,
+        aten.hardtanh.default: hardtanh,
         aten.log1p.default: log1p,
         aten.expm1.default: expm1,
         aten.sym_numel.default: sym_numel,
