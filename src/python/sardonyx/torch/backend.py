@@ -93,10 +93,9 @@ class Entry(NamedTuple):
     def has_numbers_of(self, inputs: Sequence[Any]) -> bool:
         return not self.program.numbers or self.program.numbers == [float(inputs[k]) for k in self.roles.numbers]
 
-    def serves(self, sizes: tuple[Any, ...], inputs: Sequence[Any]) -> bool:
-        """Whether it has been called with such inputs, and its weights are as they were."""
-        known = sizes in self.calls and self.has_numbers_of(inputs)
-        return known and self.has_weights_of(inputs) and not self.has_changed()
+    def serves(self, inputs: Sequence[Any]) -> bool:
+        """Whether it is for these values and weights, and they are as they were."""
+        return self.has_numbers_of(inputs) and self.has_weights_of(inputs) and not self.has_changed()
 
     def call_for(self, sizes: tuple[Any, ...], inputs: Sequence[Any]) -> Call | None:
         if sizes not in self.calls:
@@ -186,10 +185,11 @@ class Compiled:
         return tuple(results)
 
     def call_for(self, inputs: Sequence[Any]) -> Call | None:
+        call: Any
         for entry in self.programs:
-            sizes = sizes_of(entry.roles, inputs)
-            if entry.serves(sizes, inputs):
-                return entry.calls[sizes]
+            call = entry.calls.get(sizes_of(entry.roles, inputs), self)  # itself: there is none yet
+            if call is not self and entry.serves(inputs):
+                return call
         with self.lock:
             entry = self.program_for(inputs)
             return entry.call_for(sizes_of(entry.roles, inputs), inputs)
