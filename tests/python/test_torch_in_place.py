@@ -50,8 +50,10 @@ def activations(x):
     return functional.relu(functional.relu6(x * 4, True) - 1, True)
 
 
-def test_a_change_may_have_no_name():
+def test_a_change_may_have_no_name(graphs):
     assert checked(activations, torch.randn(3, 5)) == []
+    given = [n.args[1] for n in graphs[0].gm.graph.nodes if n.op == "call_function" and "relu" in str(n.target)]
+    assert given == [False, False]
 
 
 def of_input(x):
