@@ -126,6 +126,8 @@ class GpuGenerator {
   void window_loop(const OutputLoop& p, const Exprs& reductions, const WindowTile& w);
   using Sums = std::vector<std::pair<Expr, std::string>>;  ///< reductions, and the C++ of a lane's result
   /// `known`: sums of each pack from which others may be computed.
+  void open_sums(const Expr& r, std::size_t count, const WindowTile& w, bool halves, std::vector<std::string>& sums);
+  void close_half_extremes(const Expr& r, const WindowTile& w, const std::vector<std::string>& sums);
   void window_sums(const Expr& r, const std::vector<Expr>& of_tile, const WindowTile& w, const std::vector<Sums>& known,
                    std::vector<std::string>& sums);
   /// Whether a reduction is the extreme of packs of float16 (kernels/extremes.h).

@@ -259,20 +259,37 @@ void GpuGenerator::add_half_extreme(const Expr& value, const std::vector<std::pa
   emit_.line(fmt::format("{}.add({});", to, pack));
 }
 
-// Accumulators of one reduction for all packs of the tile.
-void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, const WindowTile& w,
-                               const std::vector<Sums>& known, std::vector<std::string>& sums) {
+// Declares the accumulators of a reduction for `count` packs; with `halves`, also those of values in 16 bits.
+void GpuGenerator::open_sums(const Expr& r, std::size_t count, const WindowTile& w, bool halves,
+                             std::vector<std::string>& sums) {
   const auto kind = static_cast<ReduceKind>(r->i);
-  for (std::size_t u = 0; u < of_tile.size(); ++u) {
+  for (std::size_t u = 0; u < count; ++u) {
     sums.push_back(emit_.fresh("a"));
     emit_.line(fmt::format("{} {}[{}];", type_name(r->dtype), sums[u], w.length));
     emit_.line("#pragma unroll");
     emit_.line(
         fmt::format("for (int l = 0; l < {}; ++l) {}[l] = {};", w.length, sums[u], Emitter::neutral(kind, r->dtype)));
   }
-  const bool halves = has_half_extremes(r, w);
-  for (std::size_t u = 0; halves && u < of_tile.size(); ++u)
+  for (std::size_t u = 0; halves && u < count; ++u)
     emit_.line(fmt::format("HalfExtremes<{}, {}> {}_h;", kind == ReduceKind::kMax, w.length, sums[u]));
+}
+
+// Combines the extremes of values in 16 bits with the accumulators.
+void GpuGenerator::close_half_extremes(const Expr& r, const WindowTile& w, const std::vector<std::string>& sums) {
+  for (const std::string& sum : sums) {
+    emit_.line("#pragma unroll");
+    emit_.line(fmt::format("for (int l = 0; l < {0}; ++l) {1}[l] = {2};", w.length, sum,
+                           Emitter::combine(static_cast<ReduceKind>(r->i), r->dtype, sum + "[l]",
+                                            fmt::format("{}({}_h.at(l))", type_name(r->dtype), sum))));
+  }
+}
+
+// Accumulators of one reduction for all packs of the tile.
+void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, const WindowTile& w,
+                               const std::vector<Sums>& known, std::vector<std::string>& sums) {
+  const auto kind = static_cast<ReduceKind>(r->i);
+  const bool halves = has_half_extremes(r, w);
+  open_sums(r, of_tile.size(), w, halves, sums);
   const Exprs out = written_out_for(of_tile, w);
   const std::vector<Assignments> combos = combinations(out);
   Exprs loops;
@@ -360,12 +377,7 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
   }
   emit_.close();
   for (std::size_t k = 0; k < (shared ? 2 : loops.size()); ++k) emit_.close();
-  for (std::size_t u = 0; halves && u < of_tile.size(); ++u) {
-    emit_.line("#pragma unroll");
-    emit_.line(fmt::format("for (int l = 0; l < {0}; ++l) {1}[l] = {2};", w.length, sums[u],
-                           Emitter::combine(kind, r->dtype, sums[u] + "[l]",
-                                            fmt::format("{}({}_h.at(l))", type_name(r->dtype), sums[u]))));
-  }
+  if (halves) close_half_extremes(r, w, sums);
   if (!shared) return;
   clear(loops);
   for (const std::string& a : sums)
