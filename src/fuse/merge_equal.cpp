@@ -158,8 +158,8 @@ class Merger {
       return true;
     }
     if (const auto* c = n.as<ConvOp>()) {
-      key.text += fmt::format("convolution{};{};{} {} {}", join(c->strides), join(c->dilations), c->groups,
-                              c->transposed, c->has_bias);
+      key.text += fmt::format("convolution{};{};{} {} {} {}", join(c->strides), join(c->dilations), c->groups,
+                              c->transposed, c->has_bias, c->exact);
       key.exprs.insert(key.exprs.end(), c->pads_begin.begin(), c->pads_begin.end());
       key.exprs.insert(key.exprs.end(), c->pads_end.begin(), c->pads_end.end());
       return true;

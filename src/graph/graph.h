@@ -92,6 +92,9 @@ struct ConvOp {
   std::int64_t padding = 0;  ///< what elements of x beyond its edges are; not 0 only for 8-bit integers
   bool transposed = false;
   bool has_bias = false;
+  /// x and w are dequantised from 8 bits: a float32 sum of their products in any order is exact if the scales are
+  /// powers of two. So it is a direct sum, not of transformed operands (Winograd).
+  bool exact = false;
 };
 
 /// output[b, h, s, e] = softmax over t of score(b, h, s, t) times v, where the score is scale * q . k, then (with a

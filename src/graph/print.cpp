@@ -131,6 +131,7 @@ class Printer {
     if (c.zeros != 0) a.push_back(fmt::format("zeros = {}", c.zeros));
     if (c.padding != 0) a.push_back(fmt::format("padding = {}", c.padding));
     if (c.transposed) a.push_back("transposed");
+    if (c.exact) a.push_back("exact");
     return fmt::format("conv {}: {}{}", types(n), inputs(n),
                        a.empty() ? "" : fmt::format(" {{{}}}", fmt::join(a, ", ")));
   }

@@ -125,6 +125,10 @@ Node* GraphParser::conv() {
       c.transposed = true;
       return;
     }
+    if (a == "exact") {
+      c.exact = true;
+      return;
+    }
     expect(in_, "=");
     if (a == "strides") {
       c.strides = integers();

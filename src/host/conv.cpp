@@ -68,7 +68,8 @@ std::string key_of(const ConvDesc& d) {
     for (int i = 0; i < d.spatial; ++i) key.add((*e)[i]);
   }
   key.add(d.spatial | d.transposed << 2 | static_cast<int>(d.layout) << 3 | d.bias << 5 | d.weights_constant << 6 |
-          static_cast<int>(d.src) << 8 | static_cast<int>(d.weights) << 16 | static_cast<int>(d.dst) << 24);
+          d.exact << 7 | static_cast<int>(d.src) << 8 | static_cast<int>(d.weights) << 16 |
+          static_cast<int>(d.dst) << 24);
   for (const PostOp& op : d.post) {
     key.add(op);
     key.add(op.dims);

@@ -36,6 +36,7 @@ struct ConvDesc {
   std::vector<PostOp> post;      ///< operands' dims are of rank spatial + 2, in dst's axis order
   bool weights_constant = true;  ///< weights are passed packed (TileArgs::packed)
   int threads = 1;
+  bool exact = false;  ///< no transformed operands (Winograd), whose sums are rounded where direct ones would not be
 };
 
 /// As find_gemm().

@@ -150,6 +150,7 @@ WinogradPlan::WinogradPlan(const ConvDesc& d, WinogradForm of)
 std::optional<WinogradPlan> plan_winograd(const ConvDesc& d) {
   constexpr double kLeast = 1 << 19;       // multiplications; smaller convolutions are not worth the transforms
   constexpr std::int64_t kLeastGroup = 8;  // channels; transforms of fewer are not worth it
+  if (d.exact) return std::nullopt;
   if (d.groups > 1 && d.in_channels / d.groups < kLeastGroup) return std::nullopt;
   const std::vector<WinogradForm> forms = forms_of(d);
   if (forms.empty() || direct_multiplications(d) < kLeast) return std::nullopt;

@@ -138,6 +138,7 @@ class HostBlock : public BlockLowering {
     c.out_shape = t.node->outputs[0]->shape;
     c.post = post_infos(m->post);
     c.padding = m->op->padding;
+    c.exact = m->op->exact;
     if (m->integers) c.epilogue = accumulator_epilogue(t, c.out);
     return c;
   }

@@ -229,6 +229,7 @@ Value* lower_conv(OpContext& c, Value* x, Value* w, Value* bias) {
   op.dilations = win.dilations;
   op.pads_begin = win.begin;
   op.pads_end = win.end;
+  op.exact = is_dequantized(x) && is_dequantized(w);
   return tensor::conv(c.graph(), x, w, bias, std::move(op), win.output);
 }
 

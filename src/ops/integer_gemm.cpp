@@ -159,6 +159,8 @@ Value* dequantized_matmul(Graph& g, Value* a, Value* b, bool trans_b) {
   });
 }
 
+bool is_dequantized(const Value* x) { return dequantized(x).has_value(); }
+
 Value* dequantized_conv(Graph& g, Value* x, Value* w, Value* bias, const Window& win) {
   const auto dx = dequantized(x), dw = dequantized(w);
   if (!dx || !dw || !dx->along(-1) || !dw->along(0)) return nullptr;

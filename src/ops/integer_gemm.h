@@ -19,4 +19,7 @@ Value* integer_conv(Graph& g, Value* x, Value* x_zero, Value* w, Value* w_zero, 
 Value* dequantized_matmul(Graph& g, Value* a, Value* b, bool trans_b);
 Value* dequantized_conv(Graph& g, Value* x, Value* w, Value* bias, const Window& window);
 
+/// Whether x is the result of DequantizeLinear of 8-bit integers.
+bool is_dequantized(const Value* x);
+
 }  // namespace sardonyx

@@ -2,6 +2,7 @@
 // QLinearConv. Integer sums are exact in int32; scales are applied in fp32.
 #include "ops/quantize.h"
 
+#include "graph/analysis.h"
 #include "ops/conv.h"
 #include "ops/element_math.h"
 #include "ops/families.h"
@@ -19,6 +20,8 @@ bool single(const Value* v) {
     if (!is_const_int(e, d) || d != 1) return false;
   return true;
 }
+
+bool is_byte(const Value* v) { return v->dtype == DType::kInt8 || v->dtype == DType::kUInt8; }
 
 void quantize_linear(OpContext& c) {
   Value* x = c.in(0);
@@ -50,9 +53,12 @@ void dequantize_linear(OpContext& c) {
   if (const std::int64_t t = c.attr("output_dtype", 0)) out = from_onnx(static_cast<int>(t));
   c.require(out == kF32 || out == DType::kFloat16 || out == DType::kBFloat16 || out == DType::kFloat64,
             "an output of {}; set output_dtype", name(out));
-  c.out(0, tensor::generate(c.graph(), x->shape, [&](const Exprs& i) {
-          return dequantize(tensor::at(x, i), q.scale_at(i, x->shape), q.zero_at(i, x->shape), out);
-        }));
+  const Exprs vars = vars_of(x->shape);
+  const Expr body = dequantize(tensor::at(x, vars), q.scale_at(vars, x->shape), q.zero_at(vars, x->shape), out);
+  // Small constant weights are not folded: a product or convolution must see their integers, whose sums are exact.
+  const bool weights = is_byte(x) && x->rank() >= 2 && x->content;
+  c.out(0, weights ? c.graph().add_node(LoopOp{vars, body}, loads_of(body), {{out, x->shape}})->outputs[0]
+                   : c.graph().add_loop(vars, body));
 }
 
 void dynamic_quantize_linear(OpContext& c) {

@@ -127,7 +127,7 @@ void fields(A& a, typename A::template Ref<GemmStep> s) {
 template <typename A>
 void fields(A& a, typename A::template Ref<ConvStep> s) {
   a(s.x, s.w, s.bias, s.out, s.strides, s.dilations, s.pads_begin, s.pads_end, s.groups, s.transposed, s.channels_last,
-    s.x_shape, s.w_shape, s.out_shape, s.post, s.epilogue, s.padding);
+    s.x_shape, s.w_shape, s.out_shape, s.post, s.epilogue, s.padding, s.exact);
 }
 
 template <typename A>

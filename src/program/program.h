@@ -184,6 +184,7 @@ struct ConvStep {
   std::vector<PostInfo> post;
   AccumulatorEpilogue epilogue;  ///< of 8-bit integers
   std::int64_t padding = 0;      ///< what elements of x beyond its edges are, if they are integers
+  bool exact = false;            ///< see ConvOp
 };
 
 /// A tensor of attention in its buffer: elements are at offset + strides . (batch, head, row, element).

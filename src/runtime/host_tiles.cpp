@@ -250,6 +250,7 @@ std::unique_ptr<PreparedStep> prepare_host_tile(const ConvStep& c, HostQueue& qu
   t.bias = c.bias >= 0 ? c.bias : take_bias(d.post, t.operands, c.channels_last ? out.size() - 1 : 1, d.out_channels);
   d.bias = t.bias >= 0;
   d.weights_constant = run.is_constant(c.w);
+  d.exact = c.exact;
   std::string why;
   t.kernel = host::find_convolution(d, why);
   if (!t.kernel) fail(ErrorKind::kInternal, "internal error: no host kernel matches a convolution: {}", why);

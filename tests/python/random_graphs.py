@@ -23,7 +23,6 @@ from random_patterns import STEPS
 from random_quantized import quantized_model
 
 # Of the largest value: sums of some hundreds, ten operators deep. Quantised graphs are exact: scales are powers of two, and sums fit 24 bits.
-# The host computes a 3x3 convolution of few channels by Winograd in float32; then a result half-way between two integers may become either.
 TOLERANCE = {"float": 2e-4, "float16": 2e-2, "int8": 0.0}
 
 

@@ -142,3 +142,27 @@ def test_compiled_programs_keep_their_epilogues(tmp_path):
     compiled.save(tmp_path / "m.sdx")
     want = np.maximum(a.astype(np.int64) @ b.astype(np.int64), 0).astype(np.float32)
     assert np.array_equal(sardonyx.load(tmp_path / "m.sdx")(a=a)["y"], want)
+
+
+@pytest.mark.parametrize("channels,features,groups", [(3, 32, 1), (64, 64, 2)], ids=("few weights", "groups"))
+def test_dequantised_convolutions_round_as_integers(channels, features, groups):
+    """Scales are powers of two, so that many results lie half-way between two integers, and sums in float32 are exact unless
+    they are of transformed operands (Winograd). Constants as small as the first case's are folded elsewhere."""
+    unit = 2.0**-6
+    x, w = integers((2, channels, 48, 52), np.int8), integers((features, channels // groups, 3, 3), np.int8)
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "sx", "zx"], ["qx"]),
+        helper.make_node("DequantizeLinear", ["qx", "sx", "zx"], ["dx"]),
+        helper.make_node("DequantizeLinear", ["w", "sw"], ["dw"]),
+        helper.make_node("Conv", ["dx", "dw"], ["s"], pads=[1] * 4, group=groups),
+        helper.make_node("QuantizeLinear", ["s", "sy", "zx"], ["qy"]),
+    ]
+    constants = {"w": w, "sx": np.float32(unit), "zx": np.int8(0), "sw": np.float32(unit)}
+    parts = zip(np.split(x, groups, 1), np.split(w, groups, 0), strict=True)
+    sums = np.concatenate([convolution(a, b, 0, (1,) * 4, (1, 1), (1, 1)) for a, b in parts], 1)
+    step = 512
+    constants["sy"] = np.float32(unit * unit * step)
+    got = sardonyx.compile(model(nodes, {"x": x.astype(np.float32)}, {"qy": TensorProto.INT8}, constants))
+    want = np.clip(np.rint(sums / step), -128, 127)
+    assert (sums % step == step // 2).sum() > 100
+    assert np.array_equal(got(x=(x * unit).astype(np.float32))["qy"], want)

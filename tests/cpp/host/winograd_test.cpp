@@ -162,6 +162,16 @@ TEST(Convolution, WinogradWhereTapsAreInTheImage) {
   EXPECT_FALSE(plan_winograd(far));
 }
 
+TEST(Convolution, NoWinogradForExactSums) {
+  for (const std::int64_t groups : {1, 4}) {
+    ConvDesc d = plain(1, 128, 128, 28, 3);
+    d.groups = groups;
+    ASSERT_TRUE(plan_winograd(d));
+    d.exact = true;
+    EXPECT_FALSE(plan_winograd(d));
+  }
+}
+
 TEST(Convolution, WinogradEpilogues) {
   for (const Kind kind : {Kind::kAddTensor, Kind::kSubTensor, Kind::kMulTensor, Kind::kMaxTensor, Kind::kMinTensor,
                           Kind::kRelu, Kind::kLeakyRelu, Kind::kClip, Kind::kSigmoid, Kind::kTanh, Kind::kSwish,
