@@ -4,6 +4,7 @@
 #include "host/panel_conv.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "host/epilogue_steps.h"
 #include "host/parallel.h"
@@ -56,6 +57,11 @@ class PanelConvolution : public TileKernel {
     }
     groups_ = (pixels_ + group_ - 1) / group_;
     chunk_ = groups_ >= kUnits * d.threads ? panels_ : 1;
+    if (d.threads > 1) {
+      ConvDesc alone = d;
+      alone.threads = 1;
+      alone_ = std::make_unique<PanelConvolution>(alone);
+    }
     if (d.dilation[1] != 1 || plain_ || d.groups > 1) return;
     // The taps of a filter row are contiguous in memory, so they count as one tap. Rows that reach into the padding are
     // copied.
@@ -71,8 +77,9 @@ class PanelConvolution : public TileKernel {
 
   std::size_t scratch_bytes() const override {
     if (plain_) return 0;
-    return static_cast<std::size_t>(zeros_ + d_.threads * copies_) * sizeof(float) +
-           static_cast<std::size_t>(d_.threads * runs_ * group_) * sizeof(const float*);
+    const std::size_t own = static_cast<std::size_t>(zeros_ + d_.threads * copies_) * sizeof(float) +
+                            static_cast<std::size_t>(d_.threads * runs_ * group_) * sizeof(const float*);
+    return alone_ ? std::max(own, alone_->scratch_bytes()) : own;
   }
   std::string name() const override { return std::string("panel convolution:") + simd().name; }
 
@@ -85,6 +92,7 @@ class PanelConvolution : public TileKernel {
   std::int64_t prefetches() const override { return panel_prefetches(pixels_, d_.out_channels, taps_ * in_); }
 
   void run(const TileArgs& args) const override {
+    if (alone_ && stays_in_thread()) return alone_->run(args);
     check(args.packed != nullptr, "constant weights must come packed");
     const auto weights = in_panels(*args.packed, args.weights);
     const std::vector<EpilogueStep> steps = epilogue_steps(d_.post, args.operands, image_of(d_));
@@ -222,6 +230,7 @@ class PanelConvolution : public TileKernel {
   std::int64_t zeros_;            ///< elements of a run of padding
   std::int64_t copies_ = 0;       ///< elements of runs that are copied per group
   std::int64_t group_, groups_, chunk_;
+  std::unique_ptr<PanelConvolution> alone_;  ///< divided for one thread: the same sums of the same weights
 };
 
 /// Groups whose results fill one vector of AVX2. oneDNN reaches a third of the core's peak with them (measured on a

@@ -179,6 +179,8 @@ void parallel_for(std::int64_t count, std::int64_t grain, int threads, RangeFunc
 
 bool stay_in_thread(bool stay) { return std::exchange(alone, stay); }
 
+bool stays_in_thread() { return alone; }
+
 int threads_here() { return std::max(1, arena_threads); }
 
 void with_threads(int threads, void (*call)(void* context), void* context) {

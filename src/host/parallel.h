@@ -66,6 +66,8 @@ void with_threads(int threads, void (*call)(void* context), void* context);
 /// Whether loops that this thread begins, including oneDNN's, run in it alone, divided as for all threads. Returns what
 /// was set before.
 bool stay_in_thread(bool stay);
+/// What was set. Kernels may divide their work as for one thread then, if that changes no result.
+bool stays_in_thread();
 
 /// Threads of the with_threads() that the caller is in; 1 outside of one.
 int threads_here();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -76,11 +77,18 @@ class WinogradKernel : public TileKernel {
         in_(d.in_channels / d.groups),
         out_(d.out_channels / d.groups),
         group_panels_((out_ + plan.columns - 1) / plan.columns),
-        panels_(d.groups * group_panels_) {}
+        panels_(d.groups * group_panels_) {
+    if (d.threads == 1) return;
+    ConvDesc alone = d;
+    alone.threads = 1;
+    alone_ = std::make_unique<WinogradKernel>(alone, WinogradPlan(alone, plan.form));
+  }
 
   std::size_t scratch_bytes() const override {
-    return static_cast<std::size_t>(zeros_floats() + d_.threads * patch_floats() + d_.threads * product_floats()) *
-           sizeof(float);
+    const std::size_t own =
+        static_cast<std::size_t>(zeros_floats() + d_.threads * patch_floats() + d_.threads * product_floats()) *
+        sizeof(float);
+    return alone_ ? std::max(own, alone_->scratch_bytes()) : own;
   }
   std::string name() const override { return fmt::format("winograd {}:{}", form_name(), simd().name); }
 
@@ -91,6 +99,7 @@ class WinogradKernel : public TileKernel {
   }
 
   void run(const TileArgs& args) const override {
+    if (alone_ && stays_in_thread()) return alone_->run(args);
     check(args.packed != nullptr, "constant weights must come packed");
     const auto weights = transformed(*args.packed, args.weights);
     const std::vector<EpilogueStep> steps = epilogue_steps(d_.post, args.operands, image_of(d_));
@@ -310,9 +319,10 @@ class WinogradKernel : public TileKernel {
   WinogradPlan plan_;
   WinogradTransforms transforms_;
   WinogradAxis y_, x_;
-  std::vector<std::int64_t> ys_, xs_;   ///< of each tile's first output pixel
-  std::int64_t in_, out_;               ///< channels of a group
-  std::int64_t group_panels_, panels_;  ///< panels of weights: of a group, of all
+  std::vector<std::int64_t> ys_, xs_;      ///< of each tile's first output pixel
+  std::int64_t in_, out_;                  ///< channels of a group
+  std::int64_t group_panels_, panels_;     ///< panels of weights: of a group, of all
+  std::unique_ptr<WinogradKernel> alone_;  ///< divided for one thread: the same form and weights
 };
 
 }  // namespace

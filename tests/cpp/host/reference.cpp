@@ -1,7 +1,12 @@
 // Reference implementations; see reference.h.
 #include "reference.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
+#include <cstring>
+
+#include "host/parallel.h"
 
 namespace sardonyx::host::test {
 namespace {
@@ -285,6 +290,13 @@ Outcome compare(const Desc& desc, unsigned seed) {
     args.weights = p.weights.data();
   }
   kernel->run(args);
+  // A run that stays in its thread (solo.h) may divide the work otherwise, but must give the same bits.
+  Buffer alone(out.bytes());
+  args.out = alone.data();
+  const bool before = stay_in_thread(true);
+  kernel->run(args);
+  stay_in_thread(before);
+  EXPECT_EQ(std::memcmp(out.data(), alone.data(), out.bytes()), 0) << outcome.kernel << " alone in its thread";
   for (std::size_t i = 0; i < p.expected.size(); ++i) {
     const double difference = std::abs(static_cast<const float*>(out.data())[i] - p.expected[i]);
     outcome.worst = difference <= outcome.worst ? outcome.worst : difference;  // NaN counts as a difference
