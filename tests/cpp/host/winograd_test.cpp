@@ -163,12 +163,13 @@ TEST(Convolution, WinogradWhereTapsAreInTheImage) {
 }
 
 TEST(Convolution, NoWinogradForExactSums) {
-  for (const std::int64_t groups : {1, 4}) {
-    ConvDesc d = plain(1, 128, 128, 28, 3);
+  if (vector_level() == VectorLevel::kBaseline) GTEST_SKIP() << "other groups are worth it";
+  for (const std::int64_t groups : {1, 5}) {
+    ConvDesc d = plain(2, 240, 240, 22, 3);
     d.groups = groups;
-    ASSERT_TRUE(plan_winograd(d));
+    EXPECT_TRUE(plan_winograd(d)) << groups;
     d.exact = true;
-    EXPECT_FALSE(plan_winograd(d));
+    EXPECT_FALSE(plan_winograd(d)) << groups;
   }
 }
 
