@@ -440,9 +440,9 @@ class Writer {
         "const P p{{{{{}}}{}}};\n",
         type_name(c_.type), name_of(p.a), name_of(p.b), p.full_columns, q.bits, q.is_signed, q.float_zeros, p.pairs,
         p.computed_rows, names.members, structs, text_, extents(), names.values);
-    if (p.quantized)
+    if (std::int64_t k = 0; p.quantized && is_const_int(c_.k(), k) && k < std::int64_t{1} << 31)
       out_.unpack = gemm_spec(out_.text.begin("", fmt::format("{}* __restrict unpacked, ", type_name(c_.type))) +
-                              "unpack_columns(p, unpacked);\n}\n");
+                              fmt::format("unpack_columns<{}>(p, unpacked);\n}}\n", k));
     out_.buffers = e_.buffers;
     out_.symbols = e_.symbols;
   }

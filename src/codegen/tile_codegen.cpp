@@ -312,7 +312,7 @@ std::optional<GpuUnpackedTile> generate_gpu_unpacked_tile(const TileKernel& kern
   const std::int64_t above = packed_supports(direct.problem) && !out.kept ? 128 : 64;
   if (is_const_int(c.m(), m) && m <= above) return {};
   out.unpack = std::move(direct.unpack);
-  out.threads = Expr(n * k / 8);
+  out.threads = Expr((n * k / 8 + sdx::layout::kUnpackedEach - 1) / sdx::layout::kUnpackedEach);
   out.buffers = std::move(direct.buffers);
   out.symbols = std::move(direct.symbols);
   for (const Expr& x : {c.m(), c.batches(), c.n(), c.k()}) out.symbols.push_back(x);

@@ -257,18 +257,25 @@ SDX_FN void block_elements(const P& p, u32 z, u32 col, u32 at, typename P::T* x)
   __builtin_memcpy(x, &y, 16);
 }
 
-/// Dequantises all of a b that is quantised in blocks, column by column (z is 0), for GEMMs of many rows. Launch:
-/// threads for n * k / 8.
-template <class P, class T>
+/// Dequantises all of a b that is quantised in blocks, column by column (z is 0), for GEMMs of many rows. K: p.k.
+/// Launch: threads for n * k / 8 / kUnpackedEach. A thread loads the weights of all its vectors before it stores any,
+/// as one load in flight for each thread does not keep memory busy.
+template <u32 K, class P, class T>
 SDX_FN void unpack_columns(const P& p, T* to) {
-  const u32 chunks = p.k / 8;
-  for (u64 i = first_thread(); i < u64(p.n) * chunks; i += all_threads()) {
-    const u32 col = u32(i / chunks), at = u32(i % chunks) * 8;
-    T x[8];
-    block_elements(p, 0, col, at, x);
-    vec16 y;
-    __builtin_memcpy(&y, x, 16);
-    *(vec16*)__builtin_assume_aligned(to + i * 8, 16) = y;
+  constexpr u32 kChunks = K / 8, kEach = layout::kUnpackedEach;
+  const u64 count = u64(p.n) * kChunks, step = all_threads();
+  for (u64 first = first_thread(); first < count; first += kEach * step) {
+    vec16 y[kEach];
+#pragma clang loop unroll(full)
+    for (u32 e = 0; e < kEach; ++e) {
+      const u64 i = first + e * step < count ? first + e * step : first;
+      T x[8];
+      block_elements(p, 0, u32(i / kChunks), u32(i % kChunks) * 8, x);
+      __builtin_memcpy(&y[e], x, 16);
+    }
+#pragma clang loop unroll(full)
+    for (u32 e = 0; e < kEach; ++e)
+      if (first + e * step < count) *(vec16*)__builtin_assume_aligned(to + (first + e * step) * 8, 16) = y[e];
   }
 }
 

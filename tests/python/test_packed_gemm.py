@@ -122,6 +122,8 @@ def test_weights_in_registers_do_not_wait_for_the_launch_before(tmp_path):
 def test_many_rows_are_multiplied_by_unpacked_weights(tmp_path):
     kernels = kernels_of(tmp_path, 129, "sm_90a")
     assert len(kernels) >= 2 and "wgmma.mma_async" not in kernels[0]
+    before, *stores = kernels[0].split("st.global")  # several loads are in flight before the first store
+    assert len(stores) == 4 == before.count("ld.global.nc.b32") and not any("ld.global" in x for x in stores)
 
 
 def test_other_chips_have_no_such_kernel(tmp_path):
