@@ -168,9 +168,7 @@ class EngineSteps:
     def _note_time(self, group: list[Piece], begun: float) -> None:
         """Tells the scheduler how long a step took that has just ended. It began when the one before it ended, or later."""
         begun, self._read_at = max(begun, self._read_at), time.perf_counter()
-        times, answers = self._scheduler.times, sum(p.count == 1 for p in group)
-        if times and answers:
-            times.add(answers, sum(p.count for p in group) - answers, self._read_at - begun)
+        self._scheduler.measured(group, self._read_at - begun)
 
     def _lose(self, group: list[Piece], error: Error) -> None:
         """Devices have been started again with empty caches: requests are computed again, and their answers go on. But not for

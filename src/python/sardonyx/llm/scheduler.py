@@ -131,6 +131,12 @@ class Scheduler:
             self.pool.publish(r.pages[r.published], r.key)
             r.published += 1
 
+    def measured(self, pieces: list[Piece], seconds: float) -> None:
+        """A step of these pieces has taken so long."""
+        answers = sum(p.count == 1 for p in pieces)
+        if self.times and answers:
+            self.times.add(answers, sum(self._rows(p.count, pieces) for p in pieces) - answers, seconds)
+
     def start_again(self) -> None:
         """The contents of all pages are lost: what runs is computed again."""
         for r in list(self.running):
@@ -162,7 +168,7 @@ class Scheduler:
             if group is prompts and pieces:
                 left = min(left, most_beside(len(pieces)))
                 if self.times:
-                    left = self.times.most(len(pieces), left)
+                    left = self.times.most(len(pieces), left, min(self.most, len(self.running) + len(self.waiting)))
             for r in group:
                 if r.slot < 0:  # preempted meanwhile
                     continue
