@@ -312,7 +312,8 @@ std::optional<GpuUnpackedTile> generate_gpu_unpacked_tile(const TileKernel& kern
   const std::int64_t above = packed_supports(direct.problem) && !out.kept ? 128 : 64;
   if (is_const_int(c.m(), m) && m <= above) return {};
   out.unpack = std::move(direct.unpack);
-  out.threads = Expr((n * k / 8 + sdx::layout::kUnpackedEach - 1) / sdx::layout::kUnpackedEach);
+  const int each = unpacked_each(direct.problem.chip);
+  out.threads = Expr((n * k / 8 + each - 1) / each);
   out.buffers = std::move(direct.buffers);
   out.symbols = std::move(direct.symbols);
   for (const Expr& x : {c.m(), c.batches(), c.n(), c.k()}) out.symbols.push_back(x);

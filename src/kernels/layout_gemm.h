@@ -6,8 +6,6 @@ namespace sdx::layout {
 
 /// Columns that each thread of gemm_finish() computes.
 inline constexpr int kFinishColumns = 4;
-/// Vectors of eight elements that each thread of unpack_columns() dequantises.
-inline constexpr int kUnpackedEach = 4;
 /// Shared memory in which gemm_skinny keeps the rows that it normalises itself.
 inline constexpr int kSkinnyRowBytes = 32768;
 /// Shared memory through which eight warps store their sums: 16 rows of 64 float32 columns each, padded by 4 columns.

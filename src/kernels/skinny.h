@@ -258,23 +258,22 @@ SDX_FN void block_elements(const P& p, u32 z, u32 col, u32 at, typename P::T* x)
 }
 
 /// Dequantises all of a b that is quantised in blocks, column by column (z is 0), for GEMMs of many rows. K: p.k.
-/// Launch: threads for n * k / 8 / kUnpackedEach. A thread loads the weights of all its vectors before it stores any,
-/// as one load in flight for each thread does not keep memory busy.
-template <u32 K, class P, class T>
+/// Launch: threads for n * k / 8 / Each. A thread loads the weights of all its Each vectors before it stores any.
+template <u32 K, u32 Each, class P, class T>
 SDX_FN void unpack_columns(const P& p, T* to) {
-  constexpr u32 kChunks = K / 8, kEach = layout::kUnpackedEach;
+  constexpr u32 kChunks = K / 8;
   const u64 count = u64(p.n) * kChunks, step = all_threads();
-  for (u64 first = first_thread(); first < count; first += kEach * step) {
-    vec16 y[kEach];
+  for (u64 first = first_thread(); first < count; first += Each * step) {
+    vec16 y[Each];
 #pragma clang loop unroll(full)
-    for (u32 e = 0; e < kEach; ++e) {
+    for (u32 e = 0; e < Each; ++e) {
       const u64 i = first + e * step < count ? first + e * step : first;
       T x[8];
       block_elements(p, 0, u32(i / kChunks), u32(i % kChunks) * 8, x);
       __builtin_memcpy(&y[e], x, 16);
     }
 #pragma clang loop unroll(full)
-    for (u32 e = 0; e < kEach; ++e)
+    for (u32 e = 0; e < Each; ++e)
       if (first + e * step < count) *(vec16*)__builtin_assume_aligned(to + (first + e * step) * 8, 16) = y[e];
   }
 }

@@ -24,6 +24,25 @@ def test_prompts_beside_answers_on_a_simulated_card(tmp_path, variant):
     assert first.answer == wanted[0] and [r.answer for r in others] == [w[:4] for w in wanted[1:]]
 
 
+def test_rows_of_logits_beside_parts_of_prompts(tmp_path):
+    """A step has as many rows of logits as answers: more rows would take slower kernels. If all of them are used, parts of prompts
+    that give a token take a step with room for more answers."""
+    folder = llm_models.write(tmp_path / "m", llm_models.Decoder(layers=1, head_size=32, positions=128))
+    prompts = [[5 + k, 77, 100] for k in range(8)] + [list(range(40)), [9] * 17]
+    with Engine(folder, device="sim:gfx942", page_tokens=16, max_sequences=10, cache_memory=1 << 20) as engine:
+        first = [engine.submit(p, max_new_tokens=12, ignore_eos=True) for p in prompts[:8]]
+        for r in first:
+            next(iter(r))
+        others = [engine.submit(p, max_new_tokens=4, ignore_eos=True) for p in prompts[8:]]
+        assert all(r.wait(WAIT) for r in (*first, *others))
+        kept = {key: run for key, run in engine._decoder.runs.kept.items() if key[1] == "both"}
+        assert {key[2] for key in kept} >= {16}
+        for key, run in kept.items():
+            assert run.side().found["next_tokens"].shape == (key[2], 1)
+    wanted = one_by_one(folder, prompts, 12)
+    assert [r.answer for r in first] == wanted[:8] and [r.answer for r in others] == [w[:4] for w in wanted[8:]]
+
+
 def test_prepared_graphs_on_a_simulated_card(tmp_path):
     """After prepare(), all kernels are compiled, and no step makes a captured graph or moves a program's memory."""
     folder = llm_models.write(tmp_path / "m", llm_models.Decoder(layers=1, head_size=32, positions=128))

@@ -227,7 +227,8 @@ class PagedDecoder:
     def _start_both(self, pieces: Sequence[Piece], giving: Giving, kind: StepKind) -> Callable[[], Chosen]:
         """Starts a step of pieces of one token each, and after them parts of prompts."""
         parts = [tiles_of(p.count) * PART for p in pieces if p.count > 1]
-        answers, tokens = rounded_both(len(pieces) - len(parts), sum(parts))
+        # There are as many rows of logits as answers: GEMMs of more than 64 rows, for instance, take other kernels.
+        answers, tokens = rounded_both(max(len(pieces) - len(parts), len(giving)), sum(parts))
         run = self.runs.both(kind, answers, tokens)
         side = run.side()
         self.inputs.fill_both(side.values, pieces, giving, kind, answers)

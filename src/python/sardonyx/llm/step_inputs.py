@@ -208,14 +208,14 @@ class StepInputs:
 
     def unused_both(self, kind: StepKind, answers: int, tokens: int) -> dict[str, Array]:
         """unused() of a step of `answers` sequences of one token and parts of prompts, which are sequences of PART tokens, with
-        its table; without `cumulative`."""
-        sequences, results = answers + tokens // PART, answers + MOST_PARTS
+        its table; without `cumulative`. Results are as many as answers."""
+        sequences = answers + tokens // PART
         values = {
             **self.unused(kind, answers + tokens, 1, 1),
-            "rows": np.zeros(results, np.int64),
+            "rows": np.zeros(answers, np.int64),
             "past": np.zeros(sequences, np.int32),
             "table": np.zeros((sequences, self.columns), np.int32),
-            **self.choice([], kind, results),
+            **self.choice([], kind, answers),
         }
         del values["cumulative"]
         return values
@@ -228,7 +228,7 @@ class StepInputs:
         kind: StepKind,
         answers: int,
     ) -> None:
-        """The values of a step of unused_both(), whose parts of prompts come last. Places that no sequence uses compute tokens of page 0."""
+        """The values of a step of unused_both(), whose parts of prompts come last, and which gives at most `answers` tokens. Places that no sequence uses compute tokens of page 0."""
         n = sum(p.count == 1 for p in pieces)
         single, parts = pieces[:n], pieces[n:]
         ids, past = values[self.ids][0], values["past"]
@@ -266,7 +266,7 @@ class StepInputs:
             at[answers:] = np.minimum(within, self._folder.context - 1).reshape(-1)
         target[[r.slot for r, _ in giving]] = range(len(giving))
         if kind.sample:
-            for name, x in self.choice(giving, kind, answers + MOST_PARTS).items():
+            for name, x in self.choice(giving, kind, answers).items():
                 values[name][...] = x
 
 

@@ -19,7 +19,7 @@ from ..device import empty, pinned, to_device
 from ..model import BoundRun, Model
 from .paged_graph import PART
 from .paged_sampling import StepKind
-from .step_inputs import MOST_PARTS, StepInputs, complete
+from .step_inputs import StepInputs, complete
 from .step_programs import DeviceTensors, StepPrograms
 
 Array = np.ndarray[Any, Any]
@@ -208,7 +208,7 @@ class StepRuns:
         def make() -> GpuRun:
             values = self._inputs.unused_both(kind, answers, tokens)
             ends = np.array([*range(answers), *range(answers, answers + tokens + 1, PART)], np.int32)
-            found = self._programs.results(kind, False, answers + tokens, answers + MOST_PARTS, True)
+            found = self._programs.results(kind, False, answers + tokens, answers, True)
             return self._gpu(self._programs.get(kind, False, True), kind, {"cumulative": ends}, values, found)
 
         return self._keep((kind, "both", answers, tokens), make)
