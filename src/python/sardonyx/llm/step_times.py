@@ -57,25 +57,33 @@ class StepTimes:
         return means[min(means, key=lambda k: (abs(k.bit_length() - n.bit_length()), k))]
 
     @staticmethod
-    def _estimate(known: dict[int, float], tokens: int) -> float:
-        """How much longer a step with so many tokens takes, between the sizes that are known."""
-        if tokens in known:
-            return known[tokens]
-        below = max((t for t in known if t < tokens), default=0)
-        above = min((t for t in known if t > tokens), default=0)
-        low = known.get(below, 0.0)
-        if not above:
-            return low * tokens / below
-        return _UNTRIED * (low + (known[above] - low) * (tokens - below) / (above - below))
+    def _sizes(known: dict[int, float], tokens: int) -> dict[int, float]:
+        """How much longer steps with up to so many tokens take, by tokens; between the sizes that are known it is estimated."""
+        points = [(0, 0.0), *sorted(known.items())]
+        found, at = {}, 0
+        for t in range(_PART, tokens // _PART * _PART + 1, _PART):
+            while at + 1 < len(points) and points[at + 1][0] <= t:
+                at += 1
+            below, low = points[at]
+            if below == t:
+                found[t] = low
+            elif at + 1 == len(points):
+                found[t] = low * t / below
+            else:
+                above, high = points[at + 1]
+                found[t] = _UNTRIED * (low + (high - low) * (t - below) / (above - below))
+        return found
 
-    def _cost(self, more: float, tokens: int, clients: int) -> float:
+    def _cost(self, more: float, tokens: int, clients: int, alone: float) -> float:
         """Seconds that a token of an answer takes where each step has at most so many tokens of prompts, which take `more`, and
-        `clients` requests are to be answered at a time: with fewer tokens of prompts than their answers make room for, some
-        of them wait."""
+        `clients` requests are to be answered at a time, in a step of `alone` without prompts: with fewer tokens of prompts than
+        their answers make room for, some of them wait."""
         each = self._prompts / self._answers
         n = min(clients, tokens / each) if each else clients
-        alone = self._near(self._alone, 1 << (max(1, round(n)) - 1).bit_length())
-        return alone / n + each * more / tokens if n == clients else each * (alone + more) / tokens
+        if n == clients:
+            return alone / n + each * more / tokens
+        fewer = self._near(self._alone, 1 << (max(1, round(n)) - 1).bit_length())
+        return each * (fewer + more) / tokens
 
     def most(self, answers: int, tokens: int, clients: int) -> int:
         """At most `tokens`: how many of prompts may be computed beside so many answers, a multiple of 64 if it is less, where
@@ -87,8 +95,9 @@ class StepTimes:
         alone, known = self._near(self._alone, n), self._near(self._more, n)
         # If most steps have prompts, answers come evenly with larger ones, too: these are what most answers wait for.
         room = _MOST * max(alone, self._usual) - alone
-        sizes = {t: self._estimate(known, t) for t in range(_PART, tokens // _PART * _PART + 1, _PART)}
-        costs = {t: self._cost(more, t, max(answers, clients)) for t, more in sizes.items()}
+        sizes, clients = self._sizes(known, tokens), max(answers, clients)
+        all_alone = self._near(self._alone, 1 << (clients - 1).bit_length())
+        costs = {t: self._cost(more, t, clients, all_alone) for t, more in sizes.items()}
         best = min(costs, key=lambda t: (costs[t], -t))
         fast = min((t for t, more in sizes.items() if more <= room), key=lambda t: (costs[t], -t), default=best)
         return fast if costs[fast] <= _DEARER * costs[best] else best
