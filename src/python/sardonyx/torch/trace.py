@@ -32,6 +32,7 @@ from ..errors import UnsupportedError
 from .batch_norm import fold_batch_norms
 from .decompositions import decompositions, without_decomposing
 from .export import cause_of, first_line, quiet
+from .fakes import Fakes
 from .in_place import changes_operand, name_of
 from .repairs import repair
 from .repeats import Lifted, Repeats
@@ -181,7 +182,7 @@ def traced(
     direct = not any(changes_operand(n) for n in gm.graph.nodes)
     while True:
         symbols = Symbols()
-        mode = FakeTensorMode(shape_env=symbols.env, allow_non_fake_inputs=True)
+        mode = Fakes(symbols.env)
         fakes = [
             fake(mode, x, [n if key is None or key in fixed else symbols.size(key, n, k, d) for d, (n, key) in enumerate(zip(x.shape, keys, strict=True))])
             for k, (x, keys) in enumerate(zip(tensors, varying, strict=True))
@@ -196,6 +197,7 @@ def traced(
         ):
             traceable = function if direct else functional(function)
             made = make_fx(traceable, decompositions(), _disable_torch_fn_metadata_mode=True)(*fakes)
+        remove_new_strides(made.graph)
         if direct and any(is_mutable(n) for n in made.graph.nodes):
             direct = False  # a decomposition does
         elif not symbols.constant():
@@ -210,6 +212,24 @@ def traced(
         if key in fixed
     }
     return finished(made, len(tensors), values, conditions)
+
+
+def expression(size: Any) -> Any:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
+
+
+def remove_new_strides(graph: torch.fx.Graph) -> None:
+    """Removes changes of strides that leave all elements where they are, as pooling to one element gives its result those of
+    channels last."""
+    for node in graph.find_nodes(op="call_function", target=aten.as_strided_.default):
+        operand, sizes, _, *offset = node.args
+        before, after = operand.meta["val"], node.meta["val"]
+        if offset or node.kwargs or len(sizes) != before.ndim:
+            continue
+        old, new = ([(expression(n), expression(s)) for n, s in zip(x.shape, x.stride())] for x in (before, after))
+        if all(a == b or (a[0] == b[0] == 1) for a, b in zip(old, new)):
+            node.replace_all_uses_with(operand)
+            graph.erase_node(node)
 
 
 def is_mutable(node: torch.fx.Node) -> bool:
