@@ -54,7 +54,7 @@ CALLS: dict[str, tuple[list[Any], Any]] = {
     "softmax_permuted": ([(8, 6, 4)], lambda x: aten._softmax.default(x.mT, -1, False)),
     "linear": ([(8, 6, 4), (3, 4), (3,)], aten.linear.default),
     "linear_square": ([(6, 4), (3, 4)], aten.linear.default),
-    "linear_wide": ([(8, 2, 6, 4), (3, 4)], aten.linear.default),
+    "linear_wide": ([(8, 2, 6, 4), (3, 4), (3,)], aten.linear.default),
     "layer_norm": ([(8, 6, 4), (4,), (4,)], lambda x, w, b: aten.native_layer_norm.default(x, [4], w, b, 1e-5)),
     "layer_norm_two": ([(8, 6, 4)], lambda x: aten.native_layer_norm.default(x, [6, 4], None, None, 1e-5)),
     "layer_norm_permuted": ([(8, 4, 6)], lambda x: aten.native_layer_norm.default(x.mT, [4], None, None, 1e-5)),
