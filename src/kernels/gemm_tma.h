@@ -288,10 +288,8 @@ SDX_FN void take_acc(u32 from, i32* x) {
 template <class Tile, bool Half, int MI, int Parts, class Acc, class Store>
 SDX_FN void reduce_splits(const TmaWork<Tile, Half>& work, const Acc (&acc)[MI][1][Parts][8], Store store) {
   constexpr int kSplits = Tile::kSplits, GN = Tile::kGroupN;
-  constexpr u32 kStageBytes = Tile::kStageBytes;
-  constexpr int kStages = Tile::kStages;
-  constexpr int kParts = GN / 32, kEach = (kParts + kSplits - 1) / kSplits, kVecs = MI * 4;
-  static_assert((kSplits - 1) * kEach * kVecs * 4096 <= kStages * int(kStageBytes));
+  constexpr int kParts = GN / 32, kEach = Tile::kLayout.owned_columns(), kVecs = MI * 4;
+  static_assert(Tile::kLayout.exchanged_bytes() <= Tile::kStages * Tile::kStageBytes);
   auto slot = [&](u32 split, int part, int v) {
     return work.lds + (((split * kEach + part / kSplits) * kVecs + v) * 256 + thread_id()) * 16;
   };
@@ -301,11 +299,11 @@ SDX_FN void reduce_splits(const TmaWork<Tile, Half>& work, const Acc (&acc)[MI][
     const u32 owner = part % kSplits;
     if (owner == work.own_split) continue;
     const u32 split = work.own_split < owner ? work.own_split : work.own_split - 1;
+    const u32 there = in_workgroup(work.lds, owner);  // once: large tiles leave few registers
 #pragma clang loop unroll(full)
     for (int v = 0; v < kVecs; ++v) {
       const Acc* x = &acc[v / 4][0][part * 2 + v / 2 % 2][v % 2 * 4];
-      const u32 to = in_workgroup(slot(split, part, v), owner);
-      send_acc(to, x);
+      send_acc(there + (slot(split, part, v) - work.lds), x);
     }
   }
   cluster_barrier();

@@ -44,6 +44,10 @@ struct TmaLayout {
   /// that it can release its registers to the others (setmaxnreg).
   constexpr bool trades_registers() const { return group_m() / 64 * group_n() / 2 >= 128; }
   constexpr int threads() const { return trades_registers() ? 384 : 288; }
+  /// With split-K, what the other thread blocks of a cluster send to one: each group of 32 columns has one owner, and
+  /// of 64 rows of such a group each of 256 threads has four vectors of 16 bytes.
+  constexpr int owned_columns() const { return (group_n() / 32 + splits - 1) / splits; }
+  constexpr int exchanged_bytes() const { return (splits - 1) * owned_columns() * (group_m() / 64) * 4 * 4096; }
 };
 
 /// gemm_packed<rows, stages, ahead, splits>: stages of the rows, the sums of a tile, then the stages' barriers.
