@@ -128,9 +128,9 @@ std::vector<KernelCandidate> tma_candidates(const Chip& chip, std::int64_t depth
   // convolutions of ResNet-50): the chosen tilings are 0.6 % slower than the best on average, and at most 7 %. The
   // sixteenth was fitted to 60 GEMMs of 64 to 1024 rows and K up to 14336. There the choice is 3.6 % slower than the
   // best on average, and at most 23 % (without it 5.4 and 60 %). The last four were fitted to 15 GEMMs of 128 to 4096
-  // rows, each with other weights in each launch, by the choices that they change. There tiles of 256 rows, clusters of
-  // more than 4 and multicast of b's tiles to two thread blocks were never the best by more than 1 %: thread blocks of
-  // a cluster exchange sums at some 10 to 30 KB a microsecond each.
+  // rows, each with other weights in each launch, by the choices that they change. Among these, tiles of 256 rows and
+  // clusters of more than 4 were never the best by more than 1 %, and multicast of b's tiles to two thread blocks was
+  // slower.
   constexpr Shape kShapes[] = {
       {128, 128, true, 1, 4910, 8.59f, 2100, 3.96f},   {64, 256, true, 1, 4800, 4.84f, 2460, 4.79f},
       {64, 128, true, 1, 5630, 2.09f, 1270, 2.83f},    {64, 128, false, 1, 2300, 3.36f, 1630, 3.21f},
