@@ -251,3 +251,34 @@ def test_batch_norms_and_activations_of_inference_mode(graphs, monkeypatch):
     assert [c.reason for c in graphs] == ["", ""]
     assert not [t for t in seen if "norm" in t or "sqrt" in t] and sum("conv" in t for t in seen) == 4
     assert optimized == [False, False]
+
+
+def test_numbers_near_0_and_1_stay(graphs):
+    """torch's optimizer of ONNX models, which runs for such operators, takes 1e-12 for 0 and 1.000004 for 1."""
+    loss = functools.partial(torch.nn.functional.cosine_embedding_loss, reduction="none")
+    x, target = torch.zeros(2, 3), torch.tensor([1, -1])
+    with torch.no_grad():
+        assert torch.compile(loss, backend="sardonyx")(x, x, target).tolist() == loss(x, x, target).tolist() == [1, 0]
+    assert [c.reason for c in graphs] == [""]
+
+
+def test_numbers_near_0_and_1_stay_in_exported_programs(monkeypatch):
+    from sardonyx.torch import export
+
+    class Near(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(3)
+
+        def forward(self, x):
+            return self.norm(x), x.relu() + 5e-9, x.relu() - 5e-9, x * 1.000004, x / 1.000004
+
+    optimized = []
+    monkeypatch.setattr(
+        export, "needs_optimizer", lambda m, f=export.needs_optimizer: optimized.append(f(m)) or optimized[-1]
+    )
+    module, x = Near().eval(), torch.tensor([[0.0, -1.0, 2.0], [1.0, 3.0, -3.0]])
+    results = list(sardonyx.compile(module, example_inputs=(x,))(x=x.numpy()).values())
+    assert optimized == [True]
+    for got, want in zip(results, module(x), strict=True):
+        torch.testing.assert_close(torch.from_numpy(got), want.detach(), rtol=2e-7, atol=0)

@@ -100,6 +100,21 @@ def needs_optimizer(model: Any) -> bool:
     return bool(model.functions) or any(n.op_type in replaced for n in model.graph.all_nodes())
 
 
+def optimize(program: Any) -> None:
+    """torch's optimizer of ONNX models, without the rules that remove x + 0, x * 1 and the like: they take a number for 0 if it
+    is within 1e-8 of it, as the epsilon of a norm may be, and for 1 within 1e-5. Sardonyx removes what is exactly that."""
+    from onnxscript import rewriter
+    from onnxscript.rewriter.rules.common import _no_op
+
+    rules = rewriter._DEFAULT_REWRITE_RULES
+    inexact = {id(r) for r in _no_op.rules}
+    rewriter._DEFAULT_REWRITE_RULES = tuple(r for r in rules if id(r) not in inexact)
+    try:
+        program.optimize()
+    finally:
+        rewriter._DEFAULT_REWRITE_RULES = rules
+
+
 def write_onnx(program: torch.export.ExportedProgram, folder: str | os.PathLike[str]) -> pathlib.Path:
     """Writes the program as an ONNX model into `folder`, and returns its path. Raises UnsupportedError with the
     exporter's reason."""
@@ -108,7 +123,7 @@ def write_onnx(program: torch.export.ExportedProgram, folder: str | os.PathLike[
         with quiet(), torch.no_grad():
             made = _core.export(program, (), registry=registry(), verbose=False, optimize=False)
             if needs_optimizer(made.model):
-                made.optimize()
+                optimize(made)
             keep_dtypes(made.model.graph, program)
             values = [v.const_value for v in made.model.graph.initializers.values()]
             large = sum(v.nbytes for v in values if v is not None) >= INLINE_BYTES

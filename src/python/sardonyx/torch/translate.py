@@ -14,7 +14,7 @@ from torch.onnx._internal.fx.passes import type_promotion
 
 from ..errors import UnsupportedError
 from .decompositions import registry
-from .export import cause_of, first_line, keep_dtypes, needs_optimizer, quiet
+from .export import cause_of, first_line, keep_dtypes, needs_optimizer, optimize, quiet
 from .onnx_repeats import repeats_copied
 from .trace import Traced
 
@@ -49,7 +49,7 @@ def translated(traced: Traced, names: Sequence[str]) -> OnnxModel:
     model = made.model
     remove_unused(model)
     if needs_optimizer(model):
-        made.optimize()
+        optimize(made)
     keep_dtypes(model.graph, program)
     for value, name in zip(model.graph.inputs, names, strict=True):
         value.name = name
