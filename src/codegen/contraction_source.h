@@ -23,10 +23,6 @@ struct ContractionSource {
   KernelSpec unpack;                   ///< see GpuUnpackedTile; empty body: b has 16 bits or more
 };
 
-/// Vectors that a thread of unpack_columns() dequantises. One load in flight for each thread does not keep an H200's
-/// memory busy; on AMD, the clock shows memory as busy and more vectors as slower.
-constexpr int unpacked_each(const Chip& chip) { return chip.is_nvidia() ? 4 : 1; }
-
 /// The smallest possible value of a size: symbols may be as small as 1.
 std::int64_t smallest(const Expr& size);
 

@@ -312,7 +312,7 @@ std::optional<GpuUnpackedTile> generate_gpu_unpacked_tile(const TileKernel& kern
   const std::int64_t above = packed_supports(direct.problem) && !out.kept ? 128 : 64;
   if (is_const_int(c.m(), m) && m <= above) return {};
   out.unpack = std::move(direct.unpack);
-  const int each = unpacked_each(direct.problem.chip);
+  const int each = direct.problem.chip.policy.unpacked_each;
   out.threads = Expr((n * k / 8 + each - 1) / each);
   out.buffers = std::move(direct.buffers);
   out.symbols = std::move(direct.symbols);

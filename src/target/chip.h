@@ -125,6 +125,7 @@ struct KernelPolicy {
   bool half_extremes = false;  ///< maxima and minima of float16 windows are computed in that type, two at a time
   bool any_address = false;    ///< loops load and store vectors at any multiple of an element
   bool long_rows = false;  ///< several workgroups compute a long row after its partial sums (FuseOptions::long_rows)
+  int unpacked_each = 1;   ///< vectors that a thread of unpack_columns() (kernels/skinny.h) dequantises
 };
 
 struct Chip {
