@@ -47,7 +47,7 @@ def results(make: Any, symbolic: bool, device: str, dtype: torch.dtype, shapes: 
 
 
 CALLS: dict[str, tuple[list[Any], Any]] = {
-    **{f"like_{p.default._opname}": ([(8, 6, 5, 4)], p.default) for p in fakes.LIKE_FIRST},
+    **{f"like_{p.default._opname}": ([(8, 6, 5, 4)], p.default) for p in sorted(fakes.LIKE_FIRST, key=str)},
     "like_channels_last": ([(8, 6, 5, 4)], lambda x: aten.relu.default(x.permute(0, 3, 1, 2))),
     "like_part": ([(8, 6, 4)], lambda x: aten.relu.default(x[:, 2:])),
     "softmax": ([(8, 6, 4)], lambda x: aten._softmax.default(x, -1, False)),
