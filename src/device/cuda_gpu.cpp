@@ -55,6 +55,8 @@ class CudaGpu : public DriverGpu {
     const int swizzle = info.box[0] * info.bytes > 64 ? kSwizzle128 : kSwizzle64;
     const int type = info.bytes == 1 ? kOneByte : kTwoBytes;
     TensorMap map;
+    const Scope scope(
+        *this);  // the driver asks for a context, which code that runs when a program is loaded has not set
     if (info.windows) {
       check(info.rank == 4, "windows over {} dims", info.rank);
       steps[1] = info.steps[0];

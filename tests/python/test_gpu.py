@@ -1,6 +1,7 @@
 """Models on simulated AMD GPUs: cases that ONNX's node tests (test_onnx_backend.py) do not cover."""
 
 import concurrent.futures
+import os
 
 import numpy as np
 import onnx.numpy_helper
@@ -222,3 +223,29 @@ def test_division_is_exact_over_the_whole_range(chip):
         want = a / b
     got = sardonyx.compile(model, device=f"sim:{chip}").run({"a": a, "b": b})["q"]
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("device", ["sim:gfx942", *filter(None, [os.environ.get("SARDONYX_TEST_DEVICE")])])
+def test_gemms_of_constants(device):
+    """Computed once, when the program is loaded; on Hopper through tensor maps, for which the driver wants a context."""
+    rows, width = 100, 256
+    make = onnx.helper
+    tensors = {"c": rand(rows, width), "w": rand(width, width, seed=1) / 16, "v": rand(width, width, seed=2) / 16}
+    graph = make.make_graph(
+        [
+            make.make_node("Mul", ["c", "c"], ["d"]),
+            make.make_node("MatMul", ["d", "w"], ["e"]),
+            make.make_node("MatMul", ["e", "v"], ["f"]),
+            make.make_node("Add", ["x", "f"], ["y"]),
+        ],
+        "g",
+        [make.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [rows, width])],
+        [make.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [rows, width])],
+        [onnx.numpy_helper.from_array(v, k) for k, v in tensors.items()],
+    )
+    model = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8)
+    x = rand(rows, width, seed=3)
+    want = x + tensors["c"] ** 2 @ tensors["w"] @ tensors["v"]
+    compiled = sardonyx.compile(model, device=device, precision="fp16")
+    # Three roundings of values up to about 10 to 11 bits.
+    np.testing.assert_allclose(compiled.run({"x": x})["y"], want, rtol=0, atol=0.05)
