@@ -72,7 +72,10 @@ void grid_sample_op(OpContext& c) {
             Exprs at = {i[0]};
             at.insert(at.end(), i.begin() + 2, i.end());
             at.push_back(r - 1 - a);  // positions are listed from the innermost axis
-            const Expr p = coordinate(m, cast(tensor::at(grid, at), w), x->shape[static_cast<std::size_t>(a) + 2]);
+            const Expr given = cast(tensor::at(grid, at), w);
+            // As onnxruntime does, and PyTorch's documentation says.
+            const Expr position = select(unary(Op::kIsNaN, given), k(-1, given), given);
+            const Expr p = coordinate(m, position, x->shape[static_cast<std::size_t>(a) + 2]);
             if (m.interpolation == "nearest")
               taps.push_back({{cast(p, DType::kInt64), Expr()}});
             else

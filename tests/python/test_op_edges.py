@@ -2,6 +2,8 @@
 
 import ml_dtypes
 import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
 import sardonyx
 from operators import model_of, refused
@@ -232,3 +234,27 @@ def test_senseless_nodes_are_refused(op, attributes, inputs, message):
     assert message in refused(op, attributes, inputs, opset, outputs)
     constants = tuple(k for k, a in enumerate(inputs) if k and a is not None)
     assert message in refused(op, attributes, inputs, opset, outputs, constants=constants)
+
+
+@pytest.mark.parametrize("device", ["host", "sim:gfx942"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+def test_grids_that_are_not_a_number_are_the_first_sample(mode, padding, device):
+    """NaN counts as -1, as in onnxruntime, whose results these are."""
+    random = np.random.default_rng(0)
+    x = random.standard_normal((1, 2, 5, 6)).astype(np.float32)
+    grid = random.uniform(-1.3, 1.3, (1, 4, 4, 2)).astype(np.float32)
+    grid[0, 0, 0, 0] = grid[0, 1, 1, 1] = grid[0, 2, 2] = np.nan
+    node = onnx.helper.make_node("GridSample", ["x", "grid"], ["y"], mode=mode, padding_mode=padding)
+    graph = onnx.helper.make_graph(
+        [node],
+        "g",
+        [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, v.shape) for n, v in (("x", x), ("grid", grid))],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
+    want = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+        None, {"x": x, "grid": grid}
+    )[0]
+    got = sardonyx.compile(model, device=device).run({"x": x, "grid": grid})["y"]
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)  # a few roundings of weights of at most 1
