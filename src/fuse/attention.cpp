@@ -182,7 +182,7 @@ class Finder {
       n_ = g_.nodes[at_].get();
       SoftmaxMatch softmax;
       Scores s;
-      if (match(softmax, s)) replace(softmax, s);
+      if (match(*n_, softmax, s) && only_attention_reads(n_->as<MatMulOp>()->a->value)) replace(softmax, s);
     }
     // Includes what was built for attention that the device then refused.
     if (found_ || added_loops_) remove_dead_nodes(g_);
@@ -194,18 +194,14 @@ class Finder {
     return false;
   }
 
-  bool match(SoftmaxMatch& softmax, Scores& s) const {
-    const auto* m = n_->as<MatMulOp>();
+  bool match(const Node& n, SoftmaxMatch& softmax, Scores& s) const {
+    const auto* m = n.as<MatMulOp>();
     if (!m || m->a->op != Op::kLoad) return false;
-    const Value* weights = m->a->value;
     const Expr body = body_at(m->a);
     if (!body || !match_softmax(body, m->k, any_, softmax)) return false;
     // From here on it is a softmax times a matrix, so a remark says why it is not attention.
     if (m->vars.size() > (any_ ? 5 : 4)) return reject("the product has more dims than batch, head, query and element");
     if (m->b->op != Op::kLoad) return reject("the values are an expression rather than a tensor");
-    const auto used = uses_.find(weights);
-    if (required_.count(weights) || used == uses_.end() || used->second.size() != 1)
-      return reject("the softmax is used elsewhere too");
     const Expr scores = expand_scores(softmax.scores);
     s.key = m->k;
     s.any_expression = any_;
@@ -217,6 +213,23 @@ class Finder {
       aligned &=
           same(s.load->args[k], m->vars[k]) || (is_const(s.load->args[k], 0) && is_const(m->vars[k]->args[0], 1));
     return aligned || reject("the scores are transposed before the softmax");
+  }
+
+  // One softmax may multiply several tensors of values (attention with two of them, halves of long rows). Each becomes
+  // attention: to compute the scores again costs less than to store them.
+  bool only_attention_reads(const Value* weights) {
+    if (shared_.count(weights)) return true;
+    const auto used = uses_.find(weights);
+    const auto becomes_attention = [&](const Node* n) {
+      SoftmaxMatch softmax;
+      Scores s;
+      return n == n_ || (match(*n, softmax, s) && n->as<MatMulOp>()->a->value == weights);
+    };
+    if (required_.count(weights) || used == uses_.end() ||
+        !std::all_of(used->second.begin(), used->second.end(), becomes_attention))
+      return reject("the softmax is used elsewhere too");
+    shared_.insert(weights);
+    return true;
   }
 
   // The matmul that computes the scores: the only matmul whose result they load.
@@ -446,7 +459,8 @@ class Finder {
   const std::unordered_set<const Value*> required_;
   const std::unordered_set<const Node*> constants_;
   const Uses uses_;
-  const bool any_;  // limits, softcaps and sinks
+  std::unordered_set<const Value*> shared_;  ///< softmaxes that only attention reads
+  const bool any_;                           // limits, softcaps and sinks
   std::size_t at_ = 0;
   Node* n_ = nullptr;
   bool found_ = false, added_loops_ = false;

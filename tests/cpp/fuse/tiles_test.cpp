@@ -299,6 +299,23 @@ TEST(Attention, ASoftmaxThatIsAnOutputStays) {
   EXPECT_THAT(remarks_of("attention", graph), ElementsAre("attention: the softmax is used elsewhere too"));
 }
 
+TEST(Attention, ASoftmaxTimesTwoTensorsOfValuesIsTwoAttentions) {
+  const auto graph = [](const char* second) {
+    return std::string(kAttention) + "%9 = input float32[1, 2, t, 32]\n" + second + "return %8, %10";
+  };
+  const std::string after = after_pass(
+      "attention", graph("%10 = matmul float32[b < 1, h < 2, i < s, j < 32; k < t]: %7[b, h, i, k], %9[b, h, k, j]\n"),
+      any_device());
+  EXPECT_THAT(after, HasSubstr("= attention float32[1, 2, s, 16]"));
+  EXPECT_THAT(after, HasSubstr("= attention float32[1, 2, s, 32]"));
+  EXPECT_THAT(after, testing::Not(HasSubstr("matmul")));
+  // If another reads the softmax, or attention does not compute one of the products, the softmax is stored anyway.
+  for (const char* other :
+       {"%10 = loop float32[b < 1, h < 2, i < s]: sum{r < t}(%7[b, h, i, r])\n",
+        "%10 = matmul float32[b < 1, h < 2, i < s, j < 32; k < t]: %7[b, h, i, k], exp(%9[b, h, k, j])\n"})
+    EXPECT_THAT(after_pass("attention", graph(other), any_device()), testing::Not(HasSubstr("= attention"))) << other;
+}
+
 TEST(Attention, ProductsOfOtherThingsStay) {
   expect_unchanged("attention", R"(%0 = input float32[1, 2, s, 16]
 %1 = input float32[1, 2, 16, 16]
