@@ -129,9 +129,34 @@ bool vectors_of_channels(const Expr& x, const Exprs& vars) {
   return std::none_of(x->args.begin(), x->args.end() - 1, [&](const Expr& a) { return mentions(a, vars[1]); });
 }
 
+namespace {
+
+// Whether a reduction over one variable loads windows that overlap: v[... i + r ...], as a convolution along time does.
+bool overlaps(const ExprNode& reduce) {
+  const Expr& r = reduce.vars[0];
+  std::int64_t taps = 0;
+  bool found = false;
+  if (!is_const_int(r->args[0], taps)) return false;
+  const auto slides = [&](const Expr& index) {
+    Expr dilation, rest, step, left;
+    if (!idx::split_affine(index, r, dilation, rest) || !is_const(dilation) || dilation->i == 0) return;
+    visit(rest, [&](const Expr& i) {
+      found = found || (i->op == Op::kVar && idx::split_affine(rest, i, step, left) && is_const(step) &&
+                        std::abs(step->i) < taps * std::abs(dilation->i));
+    });
+  };
+  visit(reduce.args[0], [&](const Expr& x) {
+    if (x->op == Op::kLoad) std::for_each(x->args.begin(), x->args.end(), slides);
+  });
+  return found;
+}
+
+}  // namespace
+
 bool reduces_windows(const Expr& body) {
   bool found = false;
-  if (body->has_reduce) visit(body, [&](const Expr& x) { found |= x->op == Op::kReduce && x->vars.size() > 1; });
+  if (body->has_reduce)
+    visit(body, [&](const Expr& x) { found |= x->op == Op::kReduce && (x->vars.size() > 1 || overlaps(*x)); });
   return found;
 }
 

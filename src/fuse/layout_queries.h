@@ -29,7 +29,7 @@ bool along_channels(const TileKernel& k, const Value* v);
 /// Whether a GEMM's operands load v along K in v's channels and nowhere else: rows are contiguous if channels are last.
 bool sums_channels(const MatMulOp& m, const Value* v);
 
-/// Whether a loop's body reduces over several variables, as windows do.
+/// Whether a loop's body reduces over several variables, as windows do, or over one along which windows overlap.
 bool reduces_windows(const Expr& body);
 /// Windows (pooling, depthwise convolutions as loops) that read vectors of channels, or whose results are read along
 /// their channels, as by the norms of ConvNeXt, and what such windows read in place. Also copies of images whose

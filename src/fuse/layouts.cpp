@@ -187,8 +187,9 @@ class LayoutChooser {
       for (const auto& [operand, element] : {std::pair(a->q, a->vars[4]), {a->k, a->vars[4]}, {a->v, a->vars[5]}}) {
         if (operand->op != Op::kLoad) continue;
         auto* v = const_cast<Value*>(operand->value);
-        if (v->graph != &g_ || !v->storage_order.empty() || soft_.count(v) || uses.at(v).size() != 1) continue;
-        if (!same(operand->args.back(), element)) compute_view_of(v, uses);
+        if (v->graph != &g_ || !v->storage_order.empty() || soft_.count(v)) continue;
+        const std::vector<Node*>& users = uses.at(v);
+        if (users.size() == 1 && !same(operand->args.back(), element)) compute_view_of(v, uses);
         const Node* producer = v->producer;
         if (!producer || !producer->as<LoopOp>() || absorbed_.count(producer) || constants_.count(producer)) continue;
         std::vector<int> order;
@@ -200,10 +201,23 @@ class LayoutChooser {
             order.push_back(k);
         }
         if (last < 0 || last + 1 == v->rank()) continue;
+        const auto reads_heads = [&](const Node* user) {
+          return user->as<AttentionOp>() && head_dim(*user, v) == last;
+        };
+        if (!std::all_of(users.begin(), users.end(), reads_heads)) continue;
         order.push_back(last);
         v->storage_order = order;
       }
     }
+  }
+
+  // The dim of v along which attention reads the elements of a head; -1 if there is none.
+  static int head_dim(const Node& attention, const Value* v) {
+    const auto& a = *attention.as<AttentionOp>();
+    for (const auto& [operand, element] : {std::pair(a.q, a.vars[4]), {a.k, a.vars[4]}, {a.v, a.vars[5]}})
+      for (std::size_t k = 0; operand->op == Op::kLoad && operand->value == v && k < operand->args.size(); ++k)
+        if (same(operand->args[k], element)) return static_cast<int>(k);
+    return -1;
   }
 
   // Makes a view of a loop's result, which nothing else reads, that loop itself.

@@ -57,6 +57,18 @@ return %3, %4)"),
               Not(HasSubstr("order(")));
 }
 
+// Two attentions that share their keys.
+TEST(LayoutsInAnyOrder, TransposedKeysOfTwoAttentionsAreStoredByHead) {
+  const auto second = [](const char* keys) {
+    return attention(fmt::format(
+        R"(%4 = attention float16[n, 2, t, 32] over [b < n, h < 2, i < t, j < t, d < 32, e < 32] {{scale = 0.25, q = %1[b, h, i, d], k = {}, v = %1[b, h, j, e]}}
+return %3, %4)",
+        keys));
+  };
+  EXPECT_THAT(after_pass("layouts", second("%2[b, h, d, j]"), any_order()), HasSubstr("order(0, 1, 3, 2): tanh"));
+  expect_unchanged("layouts", second("%2[b, h, mod(j, 32), d]"), any_order());
+}
+
 // Heads of an image: a view of a loop's result is computed as the loop, so that it can have an order of its own.
 TEST(LayoutsInAnyOrder, KeysThatAreViewsAreStoredByHead) {
   const auto graph = [](const char* rest) {
@@ -133,6 +145,25 @@ TEST(Layouts, AViewThatARoutineReadsStaysOne) {
 return %4, %5)",
                                        any_order());
   EXPECT_THAT(after, HasSubstr("= view float16[n, 16, 8, 8]: %2"));
+}
+
+// A causal convolution along time, of channels that the model has transposed before and transposes back behind it.
+TEST(LayoutsInAnyOrder, WindowsAlongTimeBetweenTransposesAreChannelsLast) {
+  const auto graph = [](const char* index) {
+    return fmt::format(R"(%0 = input float16[n, 100, 64]
+%1 = constant float16[32, 4] {{...}}
+%2 = loop float16[n < n, c < 32, t < 100]: tanh(%0[n, t, c])
+%3 = loop float16[n < n, c < 32, t < 24]: float16(sum{{r < 4}}(float32(%2[n, c, {}]) * float32(%1[c, r])))
+%4 = loop float16[n < n, t < 24, c < 32]: exp(%3[n, c, t])
+return %4)",
+                       index);
+  };
+  const std::string after = after_pass("layouts", graph("t + r"), any_order());
+  EXPECT_THAT(after, HasSubstr("i2 < 100] order(0, 2, 1)"));
+  EXPECT_THAT(after, HasSubstr("i2 < 24] order(0, 2, 1)"));
+  EXPECT_THAT(after_pass("layouts", graph("t + 2 * r"), any_order()), HasSubstr("i2 < 24] order(0, 2, 1)"));
+  EXPECT_THAT(after_pass("layouts", graph("t * 3 + r"), any_order()), HasSubstr("i2 < 24] order(0, 2, 1)"));
+  expect_unchanged("layouts", graph("t * 4 + r"), any_order());  // sums of a tensor in another shape
 }
 
 // The loops between a window and the transpose behind it take over its order.
