@@ -94,6 +94,9 @@ class Outputs(nn.Module):
         y = self.module(x, **self.settings)
         if isinstance(y, torch.Tensor):
             return y
+        for name in ("last_hidden_state", "transformer_decoder_last_hidden_state") if self.first_only else ():
+            if isinstance(getattr(y, name, None), torch.Tensor):
+                return getattr(y, name)
         values = list(y.values()) if hasattr(y, "values") else list(y)
         found = [v for v in values if isinstance(v, torch.Tensor)]
         return found[0] if self.first_only else tuple(found)
@@ -119,7 +122,7 @@ DETECTION = {
     "ssd300_vgg16": 300,
 }
 #: Sizes of small images; other rows have 64. Some networks take no other size than their own.
-SMALL_IMAGES = {"inception_v3": 96, "maxvit_t": 224, "s3d": 224, "mvit_v2_s": 224, "mvit_v1_b": 224, "r3d_18": 32, "mc3_18": 32, "r2plus1d_18": 32} | dict.fromkeys(DETECTION, 128) | {"ssd300_vgg16": 300}  # fmt: skip
+SMALL_IMAGES = {"inception_v3": 96, "maxvit_t": 224, "s3d": 224, "mvit_v2_s": 224, "mvit_v1_b": 224, "r3d_18": 32, "mc3_18": 32, "r2plus1d_18": 32, "hgnet_v2": 224, "upernet_resnet": 192} | dict.fromkeys(DETECTION, 128) | {"ssd300_vgg16": 300}  # fmt: skip
 
 
 def torchvision_model(group: str, name: str, **settings: Any) -> Callable[[], nn.Module]:
@@ -251,6 +254,20 @@ TEXT: dict[str, Entry] = {
     "smollm3_8_layers": Entry("SmolLM3Model", "SmolLM3Config", {"num_hidden_layers": 8, "pad_token_id": 0} | NO_CACHE, {"num_key_value_heads": 2}),
     "recurrent_gemma_3_layers": Entry("RecurrentGemmaModel", "RecurrentGemmaConfig", {"num_hidden_layers": 3} | NO_CACHE, {"num_key_value_heads": 1, "lru_width": 128}),
     "rwkv_169m": Entry("RwkvModel", "RwkvConfig", {"hidden_size": 768, "num_hidden_layers": 12} | NO_CACHE),
+    "lfm2_6_layers": Entry("Lfm2Model", "Lfm2Config", {"hidden_size": 2048, "num_hidden_layers": 6, "layer_types": ["conv", "conv", "full_attention"] * 2, "pad_token_id": 0} | NO_CACHE, {"num_hidden_layers": 3, "layer_types": ["conv", "conv", "full_attention"], "num_key_value_heads": 2}),
+    "glm4_2_layers": Entry("Glm4Model", "Glm4Config", {"num_hidden_layers": 2, "pad_token_id": 0} | NO_CACHE, {"num_key_value_heads": 2, "head_dim": 32}),
+    "exaone4_2_layers": Entry("Exaone4Model", "Exaone4Config", {"num_hidden_layers": 2, "pad_token_id": 0} | NO_CACHE, {"num_key_value_heads": 2}),
+    "diffllama_4_layers": Entry("DiffLlamaModel", "DiffLlamaConfig", {"num_hidden_layers": 4, "pad_token_id": 0} | NO_CACHE, {"num_key_value_heads": 2}),
+    "apertus_2_layers": Entry("ApertusModel", "ApertusConfig", {"num_hidden_layers": 2, "pad_token_id": 0} | NO_CACHE, {"num_key_value_heads": 2}),
+    "bitnet_4_layers": Entry("BitNetModel", "BitNetConfig", {"num_hidden_layers": 4, "pad_token_id": 0} | NO_CACHE, {"num_key_value_heads": 2}),
+    "helium_4_layers": Entry("HeliumModel", "HeliumConfig", {"num_hidden_layers": 4, "pad_token_id": 0} | NO_CACHE, {"num_key_value_heads": 2, "head_dim": 32}),
+    "xlm_6_layers": Entry("XLMModel", "XLMConfig", {"n_layers": 6}, {"emb_dim": 128, "n_layers": 2, "n_heads": 4}),
+    "ctrl_6_layers": Entry("CTRLModel", "CTRLConfig", {"n_layer": 6} | NO_CACHE, {"n_embd": 128, "n_layer": 2, "n_head": 4, "dff": 256}),
+    "canine": Entry("CanineModel", "CanineConfig", {}, {"vocab_size": None, "num_hidden_layers": 2, "local_transformer_stride": 24}),
+    "rembert_8_layers": Entry("RemBertModel", "RemBertConfig", {"num_hidden_layers": 8}, {"input_embedding_size": 64}),
+    "esm": Entry("EsmModel", "EsmConfig", base(num_hidden_layers=12, vocab_size=1000, pad_token_id=1, mask_token_id=32), {"position_embedding_type": "rotary"}),
+    "deberta_base": Entry("DebertaModel", "DebertaConfig"),
+    "xlstm_4_blocks": Entry("xLSTMModel", "xLSTMConfig", {"hidden_size": 1024, "num_hidden_layers": 4, "num_heads": 4} | NO_CACHE, {"num_heads": 2}),
 }  # fmt: skip
 #: With the size of the image.
 VISION: dict[str, tuple[Entry, int]] = {
@@ -288,9 +305,22 @@ VISION: dict[str, tuple[Entry, int]] = {
     "superpoint": (Entry("SuperPointForKeypointDetection", "SuperPointConfig"), 480),
     "efficientnet_hf_b7": (Entry("EfficientNetModel", "EfficientNetConfig"), 600),
     "siglip_vision": (Entry("SiglipVisionModel", "SiglipVisionConfig"), 224),
+    "detr_resnet50": (Entry("DetrModel", "DetrConfig"), 512),
+    "deformable_detr": (Entry("DeformableDetrModel", "DeformableDetrConfig"), 512),
+    "mask2former_swin": (Entry("Mask2FormerModel", "Mask2FormerConfig"), 384),
+    "sam2_hiera": (Entry("Sam2VisionModel", "Sam2VisionConfig"), 1024),
+    "aimv2_large_12_layers": (Entry("Aimv2VisionModel", "Aimv2VisionConfig", {"num_hidden_layers": 12}), 224),
+    "swiftformer_xs": (Entry("SwiftFormerModel", "SwiftFormerConfig"), 224),
+    "mobilevitv2": (Entry("MobileViTV2Model", "MobileViTV2Config"), 256),
+    "hgnet_v2": (Entry("HGNetV2ForImageClassification", "HGNetV2Config"), 224),
+    "pp_lcnet": (Entry("PPLCNetForImageClassification", "PPLCNetConfig"), 224),
+    "depth_anything_small": (Entry("DepthAnythingForDepthEstimation", "DepthAnythingConfig"), 518),
+    "zoedepth": (Entry("ZoeDepthForDepthEstimation", "ZoeDepthConfig"), 384),
+    "donut_swin": (Entry("DonutSwinModel", "DonutSwinConfig", {}, {"window_size": 2}), 448),
+    "upernet_resnet": (Entry("UperNetForSemanticSegmentation", "UperNetConfig"), 512),
 }  # fmt: skip
 #: These have stages of their own widths; the others are made narrow.
-STAGED = {"convnextv2_tiny", "poolformer_s12", "segformer_b0", "pvt_v2_b0", "cvt_13", "levit", "mobilevit_small", "focalnet_tiny", "mobilenet_v1", "bit_50", "glpn", "hiera_tiny", "swin_hf_tiny", "swin2sr", "pvt_tiny", "swinv2_hf_tiny", "textnet_tiny", "dinov3_convnext_tiny", "superpoint", "efficientnet_hf_b7"}  # fmt: skip
+STAGED = {"convnextv2_tiny", "poolformer_s12", "segformer_b0", "pvt_v2_b0", "cvt_13", "levit", "mobilevit_small", "focalnet_tiny", "mobilenet_v1", "bit_50", "glpn", "hiera_tiny", "swin_hf_tiny", "swin2sr", "pvt_tiny", "swinv2_hf_tiny", "textnet_tiny", "dinov3_convnext_tiny", "superpoint", "efficientnet_hf_b7", "donut_swin"}  # fmt: skip
 #: With the shape of an input, and of a small one.
 SPEECH: dict[str, tuple[Entry, tuple[int, ...], tuple[int, ...]]] = {
     name: (Entry(f"{kind}Model", f"{kind}Config", {}, {"conv_dim": [32] * 7}), (32000,), (4000,))
@@ -323,7 +353,7 @@ def transformers_rows(small: bool) -> list[Architecture]:
 
     rows = [Architecture(n, "text", make(e, SMALL_TEXT), tokens(24 if small else 256)) for n, e in TEXT.items()]
     for n, (e, full) in VISION.items():
-        size = 64 if small else full
+        size = SMALL_IMAGES.get(n, 64) if small else full
         narrow = {"image_size": size} | ({} if n in STAGED else SMALL | {"num_hidden_layers": 2})
         rows.append(Architecture(n, "vision", make(e, narrow), images(3, size, size)))
     for n, (e, shape, small_shape) in SPEECH.items():
