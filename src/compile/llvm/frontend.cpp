@@ -70,7 +70,10 @@ bool run(const std::vector<std::string>& args, const Files& files, clang::Fronte
     if (!clang::CompilerInvocation::CreateFromArgs(*invocation, argv, *engine)) return false;
   }
 
-  invocation->getCodeGenOpts().PassBuilderCallbacks.emplace_back(add_kernel_attributes);
+  auto& callbacks = invocation->getCodeGenOpts().PassBuilderCallbacks;
+  callbacks.emplace_back(add_kernel_attributes);
+  if (!invocation->getLangOpts().CUDA && llvm::Triple(invocation->getTargetOpts().Triple).isAMDGPU())
+    callbacks.emplace_back(skip_idle_passes);
   clang::CompilerInstance instance(std::move(invocation));
   instance.setVerboseOutputStream(std::make_unique<llvm::raw_null_ostream>());
   instance.setVirtualFileSystem(files);
