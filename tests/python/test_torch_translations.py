@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 import sardonyx
@@ -223,9 +225,9 @@ def test_batch_norms_and_activations_of_inference_mode(graphs, monkeypatch):
     seen: list = []
     original = graph.translate
 
-    def watched(traced, names):
+    def watched(traced, *rest):
         seen.extend(str(n.target) for n in traced.graph.nodes if n.op == "call_function")
-        return original(traced, names)
+        return original(traced, *rest)
 
     monkeypatch.setattr(graph, "translate", watched)
     optimized = []
@@ -282,3 +284,50 @@ def test_numbers_near_0_and_1_stay_in_exported_programs(monkeypatch):
     assert optimized == [True]
     for got, want in zip(results, module(x), strict=True):
         torch.testing.assert_close(torch.from_numpy(got), want.detach(), rtol=2e-7, atol=0)
+
+
+def test_threads_that_export_leave_the_rules_as_they_were():
+    """The second begins while the first runs the optimizer, and ends after it: each would restore what it found."""
+    from onnxscript import rewriter
+    from sardonyx.torch import export
+
+    entered, seen = threading.Event(), []
+
+    class Program:
+        def __init__(self, wait):
+            self.wait = wait
+
+        def optimize(self):
+            entered.set()
+            time.sleep(self.wait)
+            seen.append(rewriter._DEFAULT_REWRITE_RULES)
+
+    before = rewriter._DEFAULT_REWRITE_RULES
+    threads = [threading.Thread(target=export.optimize, args=(Program(wait),)) for wait in (0.1, 0.3)]
+    threads[0].start()
+    assert entered.wait(60)
+    threads[1].start()
+    for t in threads:
+        t.join()
+    assert rewriter._DEFAULT_REWRITE_RULES is before
+    assert [len(rules) < len(before) for rules in seen] == [True, True]
+
+
+def test_host_copies(monkeypatch):
+    """Those that a thread makes are row-major; where it fails, weights are copied when they are needed."""
+    from sardonyx.torch import host_copies
+
+    weights = [torch.randn(200, 300).T, torch.randn(300, 200), torch.randn(5)]
+    copies = host_copies.HostCopies(weights)
+    for x in weights:
+        made = copies.of(x)
+        assert made.is_contiguous() and torch.equal(made, x)
+    assert [copies.of(x).data_ptr() == x.data_ptr() for x in weights] == [False, False, True]
+    assert copies.of(weights[1][:100].T).shape == (200, 100)
+
+    def fail(*_):
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(torch, "_foreach_copy_", fail)
+    copies = host_copies.HostCopies(weights)
+    assert [torch.equal(copies.of(x), x) for x in weights] == [True] * 3 and not copies.made

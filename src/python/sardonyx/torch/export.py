@@ -8,6 +8,7 @@ import io
 import logging
 import os
 import pathlib
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -100,19 +101,23 @@ def needs_optimizer(model: Any) -> bool:
     return bool(model.functions) or any(n.op_type in replaced for n in model.graph.all_nodes())
 
 
+_rules_lock = threading.Lock()
+
+
 def optimize(program: Any) -> None:
     """torch's optimizer of ONNX models, without the rules that remove x + 0, x * 1 and the like: they take a number for 0 if it
     is within 1e-8 of it, as the epsilon of a norm may be, and for 1 within 1e-5. Sardonyx removes what is exactly that."""
     from onnxscript import rewriter
     from onnxscript.rewriter.rules.common import _no_op
 
-    rules = rewriter._DEFAULT_REWRITE_RULES
     inexact = {id(r) for r in _no_op.rules}
-    rewriter._DEFAULT_REWRITE_RULES = tuple(r for r in rules if id(r) not in inexact)
-    try:
-        program.optimize()
-    finally:
-        rewriter._DEFAULT_REWRITE_RULES = rules
+    with _rules_lock:  # the table is the process's: two threads would restore each other's
+        rules = rewriter._DEFAULT_REWRITE_RULES
+        rewriter._DEFAULT_REWRITE_RULES = tuple(r for r in rules if id(r) not in inexact)
+        try:
+            program.optimize()
+        finally:
+            rewriter._DEFAULT_REWRITE_RULES = rules
 
 
 def write_onnx(program: torch.export.ExportedProgram, folder: str | os.PathLike[str]) -> pathlib.Path:

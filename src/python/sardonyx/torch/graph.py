@@ -17,6 +17,7 @@ import torch
 from ..compiling import compile_with_memory
 from ..errors import UnsupportedError
 from ..model import Model
+from .host_copies import HostCopies, host_copies
 from .sizes import dims_of, kind_of, stand_in
 from .trace import Conditions, Varying, trace
 from .translate import translate
@@ -195,20 +196,21 @@ def build(
 ) -> tuple[Program, Roles]:  # fmt: skip
     """Compiles the graph for real `inputs`. `wanted`: the results that are tensors; `varying`: of each tensor.
     Constants that the graph changes join the tensors, so that the roles may be others than those given."""
-    try:
-        return compiled(gm, roles, inputs, wanted, varying, options)
-    except UnsupportedError:
-        if not roles.counts:
-            raise
-    # ONNX has attributes for some sizes (RoiAlign's): sizes that are no dim of a tensor become constants.
-    constant = [[None] * len(v) if k in roles.counts else v for k, v in zip(roles.tensors, varying)]
-    return compiled(gm, roles, inputs, wanted, constant, options)
+    with host_copies(gm, [inputs[k] for k in roles.constants]) as copies:
+        try:
+            return compiled(gm, roles, inputs, wanted, varying, options, copies)
+        except UnsupportedError:
+            if not roles.counts:
+                raise
+        # ONNX has attributes for some sizes (RoiAlign's): sizes that are no dim of a tensor become constants.
+        constant = [[None] * len(v) if k in roles.counts else v for k, v in zip(roles.tensors, varying)]
+        return compiled(gm, roles, inputs, wanted, constant, options, copies)
 
 
 @without_collecting()
 def compiled(
     gm: torch.fx.GraphModule, roles: Roles, inputs: Sequence[Any], wanted: Sequence[int],
-    varying: Sequence[Varying], options: dict[str, Any],
+    varying: Sequence[Varying], options: dict[str, Any], copies: HostCopies,
 ) -> tuple[Program, Roles]:  # fmt: skip
     order = roles.tensors + roles.constants
     last = [is_channels_last(inputs[k]) for k in roles.tensors]
@@ -253,7 +255,7 @@ def compiled(
     given = [inputs[k].device for k in order if k not in roles.counts]
     device = next((d for d in given + results if d.type == "cuda"), torch.device("cpu"))
     chosen = {"device": device_of(device)} | options
-    model = compile_with_memory(*translate(traced, names), **chosen)
+    model = compile_with_memory(*translate(traced, names, copies), **chosen)
     check_outputs(model, [None] * len(changed) + [results_of(gm)[k] for k in wanted])
     dims = {i.name: i.shape for i in model.inputs}
     program_of = Program(

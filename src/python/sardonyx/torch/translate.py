@@ -15,6 +15,7 @@ from torch.onnx._internal.fx.passes import type_promotion
 from ..errors import UnsupportedError
 from .decompositions import registry
 from .export import cause_of, first_line, keep_dtypes, needs_optimizer, optimize, quiet
+from .host_copies import HostCopies
 from .onnx_repeats import repeats_copied
 from .trace import Traced
 
@@ -28,16 +29,16 @@ class OnnxModel(NamedTuple):
     memory: dict[str, tuple[int, int, Any]]
 
 
-def translate(traced: Traced, names: Sequence[str]) -> OnnxModel:
-    """`names`: of its inputs, in order. Raises UnsupportedError with the exporter's reason."""
+def translate(traced: Traced, names: Sequence[str], copies: HostCopies | None = None) -> OnnxModel:
+    """`names`: of its inputs, in order; `copies`: of its weights, if there are. Raises UnsupportedError with the exporter's reason."""
     try:
         with quiet(), torch.no_grad():
-            return translated(traced, names)
+            return translated(traced, names, copies or HostCopies())
     except Exception as error:
         raise UnsupportedError(f"torch.onnx cannot export it: {first_line(cause_of(error))}") from error
 
 
-def translated(traced: Traced, names: Sequence[str]) -> OnnxModel:
+def translated(traced: Traced, names: Sequence[str], copies: HostCopies) -> OnnxModel:
     import onnx_ir
 
     with torch.fx.experimental._config.patch(backed_size_oblivious=True):  # as torch.onnx has it
@@ -58,7 +59,7 @@ def translated(traced: Traced, names: Sequence[str]) -> OnnxModel:
         weight = traced.constants.get(str(name))
         if weight is None or weight.nbytes < INLINE_BYTES:
             continue
-        kept = weight.detach().contiguous().cpu()  # a GPU changes the order of elements faster
+        kept = copies.of(weight)
         memory[str(name)] = (kept.data_ptr(), kept.nbytes, kept)
         known = value.const_value
         value.const_value = onnx_ir.ExternalTensor(
