@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
 import sardonyx.torch  # noqa: E402
-from sardonyx.torch import fakes  # noqa: E402
+from sardonyx.torch import backend, capture, fakes  # noqa: E402
 from sardonyx.torch.trace import Symbols  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
@@ -94,3 +94,142 @@ def test_pooling_to_one_element_is_traced_once(monkeypatch: pytest.MonkeyPatch) 
     finally:
         stop()
     assert [g.reason for g in graphs] == ["", ""] and len(traces) == 2
+
+
+VIEWS: dict[str, tuple[Any, list[int]]] = {
+    "joined": (lambda x: x, [-1, 24]),
+    "joined, all sizes": (lambda x: x, [8, 4, 6]),
+    "one dim": (lambda x: x, [-1]),
+    "divided": (lambda x: x, [8, 4, 2, 3]),
+    "part, divided": (lambda x: x[..., 2:], [8, 4, -1, 2]),
+    "part, as it is": (lambda x: x[:, 1:], [8, 3, 6]),
+    "part, joined": (lambda x: x[:, 1:], [8, -1]),
+    "permuted, divided": (lambda x: x.transpose(1, 2), [-1, 6, 2, 2]),
+    "a dim of 1": (lambda x: x, [8, 1, 4, 6]),
+    "a dim of 1 at the end": (lambda x: x.transpose(0, 1), [4, 8, 6, 1]),
+    "wrong": (lambda x: x, [8, 5, 6]),
+    "wrong, free": (lambda x: x, [-1, 7]),
+    "two free": (lambda x: x, [-1, -1]),
+    "permuted, joined": (lambda x: x.transpose(1, 2), [8, 24]),
+}
+
+
+@pytest.mark.parametrize("case", VIEWS)
+@pytest.mark.parametrize("strict", [False, True])
+def test_views(case, strict):
+    """Sizes, strides and memory of a view, and the conditions on sizes that it leads to."""
+    prepared, sizes = VIEWS[case]
+
+    def found(ours):
+        symbols = Symbols()
+        mode = FakeTensorMode(shape_env=symbols.env)
+        n = symbols.size(8, 8, 0, 0)
+        with mode, torch.inference_mode(strict):
+            x = prepared(torch.empty(n, 4, 6))
+            given = [n if k == 8 else k for k in sizes]
+            try:
+                if ours:
+                    y = capture.view(fakes.Results(mode, shared=False), x, given)
+                else:
+                    y = x.view(given)
+            except fakes.Unusual:
+                return None
+            except (RuntimeError, ValueError):
+                return "error"
+            return described(y), y.untyped_storage()._cdata == x.untyped_storage()._cdata, len(symbols.env.guards)
+
+    want, got = found(False), found(True)
+    assert got == want or got is None
+    assert (got is None) == (case in ("a dim of 1 at the end", "part, joined", "wrong", "wrong, free", "two free", "permuted, joined"))
+
+
+class Layers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Hardswish())
+        self.norm, self.linear = torch.nn.LayerNorm(8), torch.nn.Linear(8, 24)
+
+    def forward(self, x):
+        y = self.norm(self.conv(x).flatten(2).transpose(1, 2).contiguous())
+        q, k, v = self.linear(y).split(8, 2)
+        heads = [t.view(*t.shape[:-1], -1, 4).transpose(1, 2) for t in (q, k, v)]
+        z = (heads[0] @ heads[1].mT).softmax(-1) @ heads[2]
+        return torch.nn.functional.gelu(z).transpose(1, 2).reshape(y.shape), x.relu().sigmoid()
+
+
+def captured(module, batches, backend):
+    """The operators of the graphs of a module, with their results, which of these share memory, and what was called."""
+    graphs = []
+
+    def look(gm, inputs, **_):
+        values = [n.meta.get("example_value") for n in gm.graph.nodes]
+        tensors = [v for v in values if isinstance(v, torch.Tensor)]
+        memory: dict[int, int] = {}
+        owners = [memory.setdefault(v.untyped_storage()._cdata, len(memory)) for v in tensors]
+        graphs.append(([str(n.target) for n in gm.graph.nodes], described(tensors), owners))
+        return gm
+
+    torch._dynamo.reset()
+    backend.clear()
+    backend.append(look)
+    compiled = torch.compile(module, backend=watched)
+    with torch.inference_mode():
+        for batch in batches:
+            x = torch.randn(batch, 3, 6, 6)
+            for a, b in zip(compiled(x), module(x), strict=True):
+                assert torch.equal(a, b)
+    return graphs
+
+
+LOOK: list[Any] = []
+
+
+def watched(gm, inputs, **named):
+    return LOOK[0](gm, inputs, **named)
+
+
+def test_captures(monkeypatch):
+    """A capture for the backend gives the graph, the sizes and the aliases of any other."""
+    used = []
+    by_rule = fakes.Results.by_rule
+
+    def counted(self, func, args, kwargs):
+        found = by_rule(self, func, args, kwargs)
+        used.append(func)
+        return found
+
+    monkeypatch.setattr(fakes.Results, "by_rule", counted)
+    monkeypatch.setattr(capture, "view", lambda *a, f=capture.view: (f(*a), used.append("view"))[0])
+    module = Layers().eval()
+    want = captured(module, (1, 2, 3), LOOK)
+    assert not used and len(want) == 2
+    monkeypatch.setattr(backend.captures, "backend", watched)
+    got = captured(module, (1, 2, 3), LOOK)
+    assert got == want
+    assert "view" in used and aten.native_layer_norm.default in used and aten.sigmoid.default in used
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_captures_do_not_collect(monkeypatch, enabled):
+    """Python's collection of cycles pauses during a capture for the backend, even after a reset if one was compiled since."""
+    import gc
+
+    seen = []
+    collecting = gc.isenabled()
+
+    def look(gm, inputs, **_):
+        seen.append(gc.isenabled())
+        return gm
+
+    try:
+        (gc.enable if enabled else gc.disable)()
+        for ours in (False, True):
+            torch._dynamo.reset()
+            backend.captures.listen()
+            LOOK[:] = [look]
+            monkeypatch.setattr(backend.captures, "backend", watched if ours else backend.sardonyx)
+            torch.compile(lambda x: x + 1, backend=watched)(torch.ones(3))
+            assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if collecting else gc.disable)()
+    assert seen == [enabled, False]

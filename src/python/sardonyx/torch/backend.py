@@ -13,6 +13,7 @@ import torch
 from ..errors import Error, InvalidArgumentError
 from ..options import native_options
 from .calls import MOST_CALLS, Call, run, sizes_of
+from .capture import Captures
 from .graph import (
     MOST_PROGRAMS,
     MOST_WEIGHTS,
@@ -274,5 +275,9 @@ def sardonyx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **settings
     options = dict(settings.pop("options", None) or {})
     if settings:
         raise InvalidArgumentError(f"the backend sardonyx takes options={{...}}, not {', '.join(settings)}")
+    captures.listen()
     native_options("compile", options)  # unknown ones are refused now, rather than at the first call
     return Compiled(gm, example_inputs, options)  # torch.compile itself traces no calls of it
+
+
+captures = Captures(sardonyx)

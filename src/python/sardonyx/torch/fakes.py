@@ -24,38 +24,51 @@ class Unusual(Exception):
     """An operand of which a rule does not speak."""
 
 
+class Results:
+    """Makes the results of a mode's operators. With `shared` memory those like an operand are views of it: for a trace, which
+    does not look at it."""
+
+    def __init__(self, mode: FakeTensorMode, shared: bool):
+        self.mode, self.shared = mode, shared
+
+    def plain(self, *tensors: Any) -> None:
+        """Raises Unusual for what is no row-major tensor of floating point numbers at the begin of its memory."""
+        for x in tensors:
+            offset = x.storage_offset() if isinstance(x, FakeTensor) else None
+            if type(x) is not FakeTensor or x.fake_mode is not self.mode or x.constant is not None:
+                raise Unusual
+            if x.layout != torch.strided or not x.dtype.is_floating_point or offset != 0 or not x.is_contiguous():
+                raise Unusual
+
+    def like(self, x: Any) -> torch.Tensor:
+        return fast_detach(self.mode, x) if self.shared else self.empty(x.shape, x.dtype, x.device)
+
+    def empty(self, sizes: Sequence[Any], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        with self.mode:
+            return torch.empty(tuple(sizes), dtype=dtype, device=device)
+
+    def by_rule(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Raises Unusual where there is none."""
+        rule = RULES.get(func)
+        if rule is None or kwargs.get("out") is not None:
+            raise Unusual
+        return rule(self, *args, **kwargs)
+
+
 class Fakes(FakeTensorMode):
     def __init__(self, shape_env: Any):
         super().__init__(shape_env=shape_env, allow_non_fake_inputs=True)
+        self.results = Results(self, shared=True)
         # Keys and entries of its cache take longer than what it saves: a trace repeats operators by itself (repeats.py).
         self.cache_enabled = False
 
     def dispatch(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}
     ) -> Any:
-        rule = RULES.get(func)
-        if rule is not None and not kwargs.get("out"):
-            try:
-                return rule(self, *args, **kwargs)
-            except Unusual:
-                pass
-        return super().dispatch(func, types, args, kwargs)
-
-    def plain(self, *tensors: Any) -> None:
-        """Raises Unusual for what is no row-major tensor of floating point numbers at the begin of its memory."""
-        for x in tensors:
-            offset = x.storage_offset() if isinstance(x, FakeTensor) else None
-            if type(x) is not FakeTensor or x.fake_mode is not self or x.constant is not None:
-                raise Unusual
-            if x.layout != torch.strided or not x.dtype.is_floating_point or offset != 0 or not x.is_contiguous():
-                raise Unusual
-
-    def like(self, x: Any) -> torch.Tensor:
-        return fast_detach(self, x)
-
-    def empty(self, sizes: Sequence[Any], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        with self:
-            return torch.empty(tuple(sizes), dtype=dtype, device=device)
+        try:
+            return self.results.by_rule(func, args, kwargs)
+        except Unusual:
+            return super().dispatch(func, types, args, kwargs)
 
 
 def statistics_type(x: torch.Tensor) -> torch.dtype:
@@ -69,42 +82,42 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def like_first(mode: Fakes, x: Any, *rest: Any, **named: Any) -> Any:
-    mode.plain(x)
-    return mode.like(x)
+def like_first(make: Results, x: Any, *rest: Any, **named: Any) -> Any:
+    make.plain(x)
+    return make.like(x)
 
 
-def layer_norm(mode: Fakes, x: Any, sizes: Sequence[Any], weight: Any, bias: Any, eps: float) -> Any:
-    mode.plain(x)
+def layer_norm(make: Results, x: Any, sizes: Sequence[Any], weight: Any, bias: Any, eps: float) -> Any:
+    make.plain(x)
     kept = x.ndim - len(sizes)
     if kept < 0 or not all(map(same, x.shape[kept:], sizes)):
         raise Unusual
     shape = [*x.shape[:kept], *([1] * len(sizes))]
-    mean, deviation = (mode.empty(shape, statistics_type(x), x.device) for _ in range(2))
-    return mode.like(x), mean, deviation
+    mean, deviation = (make.empty(shape, statistics_type(x), x.device) for _ in range(2))
+    return make.like(x), mean, deviation
 
 
 def batch_norm(
-    mode: Fakes, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
+    make: Results, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
 ) -> Any:
-    mode.plain(x, mean, variance)
+    make.plain(x, mean, variance)
     sizes = (0,) if x.device.type == "cpu" else mean.shape
-    saved = [mode.empty(sizes, statistics_type(x), x.device) for _ in range(2)]
-    return mode.like(x), *saved
+    saved = [make.empty(sizes, statistics_type(x), x.device) for _ in range(2)]
+    return make.like(x), *saved
 
 
-def softmax(mode: Fakes, x: Any, dim: int, half_to_float: bool) -> Any:
-    mode.plain(x)
+def softmax(make: Results, x: Any, dim: int, half_to_float: bool) -> Any:
+    make.plain(x)
     if half_to_float:
         raise Unusual
-    return mode.like(x)
+    return make.like(x)
 
 
-def linear(mode: Fakes, x: Any, weight: Any, bias: Any = None) -> Any:
-    mode.plain(x, weight)
+def linear(make: Results, x: Any, weight: Any, bias: Any = None) -> Any:
+    make.plain(x, weight)
     if x.ndim < 2 or weight.ndim != 2 or x.dtype != weight.dtype or not same(x.shape[-1], weight.shape[1]):
         raise Unusual
-    return mode.empty([*x.shape[:-1], weight.shape[0]], x.dtype, x.device)
+    return make.empty([*x.shape[:-1], weight.shape[0]], x.dtype, x.device)
 
 
 def rules() -> dict[Any, Callable[..., Any]]:

@@ -6,9 +6,7 @@ become weights of the program. Tensors that it changes in place are results of t
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,6 +15,7 @@ import torch
 from ..compiling import compile_with_memory
 from ..errors import UnsupportedError
 from ..model import Model
+from .capture import without_collecting
 from .host_copies import HostCopies, host_copies
 from .sizes import dims_of, kind_of, stand_in
 from .trace import Conditions, Varying, trace
@@ -171,23 +170,6 @@ class Program:
                 if (want if isinstance(want, int) else sizes.setdefault(want, got)) != got:
                     return False
         return self.conditions.hold(shapes)
-
-
-@contextlib.contextmanager
-def without_collecting() -> Iterator[None]:
-    """Pauses Python's collection of cycles. Tracing makes many objects, for which it would look through all of the process's
-    several times, in a process with torch a quarter of a second each. What was made meanwhile counts as old, so that no
-    collection is due at the end either; the next full one looks at it."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            if gc.get_freeze_count() == 0:  # otherwise unfreeze() would also free what the program has frozen
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
 
 
 def build(
