@@ -54,6 +54,10 @@ CALLS: dict[str, tuple[list[Any], Any]] = {
     "softmax_permuted": ([(8, 6, 4)], lambda x: aten._softmax.default(x.mT, -1, False)),
     "linear": ([(8, 6, 4), (3, 4), (3,)], aten.linear.default),
     "linear_square": ([(6, 4), (3, 4)], aten.linear.default),
+    "addmm": ([(6,), (8, 4), (4, 6)], aten.addmm.default),
+    "addmm_transposed": ([(6,), (8, 4), (6, 4)], lambda b, x, w: aten.addmm.default(b, x, w.t())),
+    "addmm_symbolic": ([(6,), (8, 2, 4), (4, 6)], lambda b, x, w: aten.addmm.default(b, x.reshape(-1, 4), w)),
+    "addmm_broadcast": ([(1,), (8, 4), (4, 6)], aten.addmm.default),
     "linear_wide": ([(8, 2, 6, 4), (3, 4), (3,)], aten.linear.default),
     "layer_norm": ([(8, 6, 4), (4,), (4,)], lambda x, w, b: aten.native_layer_norm.default(x, [4], w, b, 1e-5)),
     "layer_norm_two": ([(8, 6, 4)], lambda x: aten.native_layer_norm.default(x, [6, 4], None, None, 1e-5)),
@@ -96,7 +100,8 @@ def test_pooling_to_one_element_is_traced_once(monkeypatch: pytest.MonkeyPatch) 
     assert [g.reason for g in graphs] == ["", ""] and len(traces) == 2
 
 
-VIEWS: dict[str, tuple[Any, list[int]]] = {
+#: What is viewed, and a list of sizes, or dims.
+VIEWS: dict[str, tuple[Any, Any]] = {
     "joined": (lambda x: x, [-1, 24]),
     "joined, all sizes": (lambda x: x, [8, 4, 6]),
     "one dim": (lambda x: x, [-1]),
@@ -107,11 +112,21 @@ VIEWS: dict[str, tuple[Any, list[int]]] = {
     "permuted, divided": (lambda x: x.transpose(1, 2), [-1, 6, 2, 2]),
     "a dim of 1": (lambda x: x, [8, 1, 4, 6]),
     "a dim of 1 at the end": (lambda x: x.transpose(0, 1), [4, 8, 6, 1]),
+    "permuted": (lambda x: x, (2, 0, -2)),
+    "permuted again": (lambda x: x[:, 1:].transpose(0, 1), (1, 2, 0)),
+    "permuted wrongly": (lambda x: x, (0, 0, 1)),
+    "permuted, fewer": (lambda x: x, (1, 0)),
+    "transposed": (lambda x: x[..., 1:], (-1, 0)),
+    "transposed wrongly": (lambda x: x, (3, 0)),
     "wrong": (lambda x: x, [8, 5, 6]),
     "wrong, free": (lambda x: x, [-1, 7]),
     "two free": (lambda x: x, [-1, -1]),
     "permuted, joined": (lambda x: x.transpose(1, 2), [8, 24]),
 }
+
+
+#: What is left to PyTorch.
+LEFT = {"a dim of 1 at the end", "part, joined", "wrong", "wrong, free", "two free", "permuted, joined", "permuted wrongly", "permuted, fewer", "transposed wrongly"}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", VIEWS)
@@ -126,21 +141,24 @@ def test_views(case, strict):
         n = symbols.size(8, 8, 0, 0)
         with mode, torch.inference_mode(strict):
             x = prepared(torch.empty(n, 4, 6))
-            given = [n if k == 8 else k for k in sizes]
+            given = [n if k == 8 else k for k in sizes] if isinstance(sizes, list) else sizes
+            ops = (aten.permute.default, aten.transpose.int)
+            op = aten.view.default if isinstance(sizes, list) else ops["transposed" in case]
+            arguments = given if "transposed" in case else (given,)
             try:
                 if ours:
-                    y = capture.view(fakes.Results(mode, shared=False), x, given)
+                    y = capture.VIEWS[op](fakes.Results(mode, shared=False), x, *arguments)
                 else:
-                    y = x.view(given)
+                    y = op(x, *arguments)
             except fakes.Unusual:
                 return None
-            except (RuntimeError, ValueError):
+            except (RuntimeError, ValueError, IndexError):
                 return "error"
             return described(y), y.untyped_storage()._cdata == x.untyped_storage()._cdata, len(symbols.env.guards)
 
     want, got = found(False), found(True)
     assert got == want or got is None
-    assert (got is None) == (case in ("a dim of 1 at the end", "part, joined", "wrong", "wrong, free", "two free", "permuted, joined"))
+    assert (got is None) == (case in LEFT)
 
 
 class Layers(torch.nn.Module):
@@ -153,7 +171,7 @@ class Layers(torch.nn.Module):
         y = self.norm(self.conv(x).flatten(2).transpose(1, 2).contiguous())
         q, k, v = self.linear(y).split(8, 2)
         heads = [t.view(*t.shape[:-1], -1, 4).transpose(1, 2) for t in (q, k, v)]
-        z = (heads[0] @ heads[1].mT).softmax(-1) @ heads[2]
+        z = (heads[0] @ heads[1].permute(0, 1, 3, 2)).softmax(-1) @ heads[2]
         return torch.nn.functional.gelu(z).transpose(1, 2).reshape(y.shape), x.relu().sigmoid()
 
 
@@ -199,14 +217,15 @@ def test_captures(monkeypatch):
         return found
 
     monkeypatch.setattr(fakes.Results, "by_rule", counted)
-    monkeypatch.setattr(capture, "view", lambda *a, f=capture.view: (f(*a), used.append("view"))[0])
+    for op, rule in capture.VIEWS.items():
+        monkeypatch.setitem(capture.VIEWS, op, lambda *a, op=op, rule=rule: (rule(*a), used.append(op))[0])
     module = Layers().eval()
     want = captured(module, (1, 2, 3), LOOK)
     assert not used and len(want) == 2
     monkeypatch.setattr(backend.captures, "backend", watched)
     got = captured(module, (1, 2, 3), LOOK)
     assert got == want
-    assert "view" in used and aten.native_layer_norm.default in used and aten.sigmoid.default in used
+    assert {*capture.VIEWS, aten.native_layer_norm.default, aten.addmm.default, aten.sigmoid.default} <= {*used}
 
 
 @pytest.mark.parametrize("enabled", [True, False])

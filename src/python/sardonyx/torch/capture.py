@@ -20,7 +20,7 @@ from torch._dynamo.callback import callback_handler
 from torch._dynamo.eval_frame import innermost_backend
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
-from .fakes import Results, Unusual
+from .fakes import RULES, Results, Unusual
 
 aten = torch.ops.aten
 
@@ -46,6 +46,23 @@ def expression(n: Any) -> Any:
     return n.node.expr if isinstance(n, torch.SymInt) else n
 
 
+def check(make: Results, x: Any) -> None:
+    """Raises Unusual for what is no strided tensor of symbolic sizes."""
+    if type(x) is not FakeTensor or x.fake_mode is not make.mode or x.constant is not None or x.requires_grad:
+        raise Unusual
+    if x.layout != torch.strided or x.is_conj() or x.is_neg() or not any(isinstance(n, torch.SymInt) for n in x.shape):
+        raise Unusual
+
+
+def strided(make: Results, x: Any, sizes: Sequence[Any], strides: Sequence[Any]) -> Any:
+    """A view from the first element on. PyTorch makes a tensor of the sizes and then gives it the memory, each with some twenty
+    sums and products of symbols."""
+    env: Any = make.mode.shape_env
+    with in_kernel_invocation_manager(make.mode), env.suppress_guards():
+        made = aten.as_strided.default(x, sizes, strides, x.storage_offset())
+    return FakeTensor(make.mode, made, x.device)
+
+
 def row_major(sizes: Sequence[Any]) -> list[Any]:
     strides, step = [], 1
     for n in reversed(sizes):
@@ -59,7 +76,8 @@ def divided(x: torch.Tensor, sizes: Sequence[Any]) -> list[Any]:
     strides: list[Any] = []
     rest = list(sizes)
     for n, step in zip(x.shape, x.stride()):
-        parts, whole = [], 1
+        parts: list[Any] = []
+        whole: Any = 1
         while expression(whole) != expression(n) or not parts:
             if not rest:
                 raise Unusual
@@ -73,10 +91,7 @@ def divided(x: torch.Tensor, sizes: Sequence[Any]) -> list[Any]:
 
 def view(make: Results, x: Any, sizes: Sequence[Any]) -> Any:
     """A view by sizes that clearly have as many elements, of a row-major tensor or one whose dims it keeps or divides."""
-    if type(x) is not FakeTensor or x.fake_mode is not make.mode or x.constant is not None or x.requires_grad:
-        raise Unusual
-    if not any(isinstance(n, torch.SymInt) for n in x.shape) or x.is_conj() or x.is_neg():
-        raise Unusual
+    check(make, x)
     count = math.prod(x.shape)
     free = [k for k, n in enumerate(sizes) if isinstance(n, int) and n < 0]
     if free:
@@ -87,20 +102,36 @@ def view(make: Results, x: Any, sizes: Sequence[Any]) -> Any:
     if expression(math.prod(sizes)) != expression(count):
         raise Unusual
     strides = row_major(sizes) if x.is_contiguous() else divided(x, sizes)
-    env: Any = make.mode.shape_env
-    with in_kernel_invocation_manager(make.mode), env.suppress_guards():
-        made = aten.as_strided.default(x, sizes, strides, x.storage_offset())
-    return FakeTensor(make.mode, made, x.device)
+    return strided(make, x, sizes, strides)
+
+
+def permute(make: Results, x: Any, dims: Sequence[int]) -> Any:
+    check(make, x)
+    if sorted(d % x.ndim for d in dims) != list(range(x.ndim)) or not all(-x.ndim <= d < x.ndim for d in dims):
+        raise Unusual
+    return strided(make, x, [x.shape[d] for d in dims], [x.stride(d) for d in dims])
+
+
+def transpose(make: Results, x: Any, a: int, b: int) -> Any:
+    dims = list(range(x.ndim))
+    if not all(-x.ndim <= d < x.ndim for d in (a, b)):
+        raise Unusual
+    dims[a], dims[b] = dims[b], dims[a]
+    return permute(make, x, dims)
+
+
+#: Operators whose results are views, with symbolic sizes.
+VIEWS: dict[Any, Callable[..., Any]] = {aten.view.default: view, aten.permute.default: permute, aten.transpose.int: transpose}  # fmt: skip
 
 
 def is_captured_for(backend: Callable[..., Any]) -> bool:
     """Whether this thread is in a capture of torch.compile for the backend."""
-    frame = sys._getframe(1)
+    frame: Any = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "_compile" and frame.f_globals.get("__name__") == "torch._dynamo.convert_frame":
             given = innermost_backend(frame.f_locals["compiler_fn"])
             return getattr(given, "compiler_fn", given) is backend
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return False
 
 
@@ -115,24 +146,23 @@ class Captures:
 
         @functools.wraps(original)
         def dispatch(mode: Any, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}) -> Any:
-            if type(mode) is FakeTensorMode and (make := self.results_of(mode)) is not None:
+            rule = VIEWS.get(func)
+            if (rule or func in RULES) and type(mode) is FakeTensorMode and self.made(mode):
+                make = Results(mode, shared=False)
                 try:
-                    if func is aten.view.default:
-                        return view(make, *args)
-                    return make.by_rule(func, args, kwargs)
+                    return rule(make, *args) if rule else make.by_rule(func, args, kwargs)
                 except Unusual:
                     pass
             return original(mode, func, types, args, kwargs)
 
-        FakeTensorMode.dispatch = dispatch  # type: ignore[method-assign]
+        FakeTensorMode.dispatch = dispatch
 
-    def results_of(self, mode: Any) -> Results | None:
-        """Of a mode that a capture for the backend made."""
+    def made(self, mode: Any) -> bool:
+        """Whether a capture for the backend made the mode."""
         if "_sardonyx" not in mode.__dict__:
-            usual = not mode.propagate_real_tensors and mode.shape_env is not None and is_captured_for(self.backend)
-            mode._sardonyx = Results(mode, shared=False) if usual else None
-        found: Results | None = mode._sardonyx
-        return found
+            usual = not mode.propagate_real_tensors and mode.shape_env is not None
+            mode._sardonyx = usual and is_captured_for(self.backend)
+        return bool(mode._sardonyx)
 
     def listen(self) -> None:
         """torch._dynamo.reset() forgets who listens."""

@@ -48,27 +48,27 @@ class Results:
             return torch.empty(tuple(sizes), dtype=dtype, device=device)
 
     def by_rule(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Raises Unusual where there is none."""
-        rule = RULES.get(func)
-        if rule is None or kwargs.get("out") is not None:
+        """Of an operator that has a rule. Raises Unusual where it does not apply."""
+        if kwargs.get("out") is not None:
             raise Unusual
-        return rule(self, *args, **kwargs)
+        return RULES[func](self, *args, **kwargs)
 
 
 class Fakes(FakeTensorMode):
     def __init__(self, shape_env: Any):
         super().__init__(shape_env=shape_env, allow_non_fake_inputs=True)
-        self.results = Results(self, shared=True)
         # Keys and entries of its cache take longer than what it saves: a trace repeats operators by itself (repeats.py).
         self.cache_enabled = False
 
     def dispatch(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}
     ) -> Any:
-        try:
-            return self.results.by_rule(func, args, kwargs)
-        except Unusual:
-            return super().dispatch(func, types, args, kwargs)
+        if func in RULES:
+            try:
+                return Results(self, shared=True).by_rule(func, args, kwargs)
+            except Unusual:
+                pass
+        return super().dispatch(func, types, args, kwargs)
 
 
 def statistics_type(x: torch.Tensor) -> torch.dtype:
@@ -120,10 +120,21 @@ def linear(make: Results, x: Any, weight: Any, bias: Any = None) -> Any:
     return make.empty([*x.shape[:-1], weight.shape[0]], x.dtype, x.device)
 
 
+def addmm(make: Results, bias: Any, x: Any, weight: Any, *, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Any:
+    make.plain(bias, x)
+    if type(weight) is not FakeTensor or weight.fake_mode is not make.mode or weight.layout != torch.strided:
+        raise Unusual
+    if x.ndim != 2 or weight.ndim != 2 or bias.ndim != 1 or not bias.dtype == x.dtype == weight.dtype:
+        raise Unusual
+    if not same(x.shape[1], weight.shape[0]) or not same(bias.shape[0], weight.shape[1]):
+        raise Unusual
+    return make.empty([x.shape[0], weight.shape[1]], x.dtype, x.device)
+
+
 def rules() -> dict[Any, Callable[..., Any]]:
     made: dict[Any, Callable[..., Any]] = {packet.default: like_first for packet in LIKE_FIRST}
     made |= {aten._softmax.default: softmax, aten._log_softmax.default: softmax}
-    made |= {aten.native_layer_norm.default: layer_norm, aten.linear.default: linear}
+    made |= {aten.native_layer_norm.default: layer_norm, aten.linear.default: linear, aten.addmm.default: addmm}
     return made | {aten._native_batch_norm_legit_no_training.default: batch_norm}
 
 
