@@ -122,7 +122,7 @@ DETECTION = {
     "ssd300_vgg16": 300,
 }
 #: Sizes of small images; other rows have 64. Some networks take no other size than their own.
-SMALL_IMAGES = {"inception_v3": 96, "maxvit_t": 224, "s3d": 224, "mvit_v2_s": 224, "mvit_v1_b": 224, "r3d_18": 32, "mc3_18": 32, "r2plus1d_18": 32, "hgnet_v2": 224, "upernet_resnet": 192} | dict.fromkeys(DETECTION, 128) | {"ssd300_vgg16": 300}  # fmt: skip
+SMALL_IMAGES = {"inception_v3": 96, "maxvit_t": 224, "s3d": 224, "mvit_v2_s": 224, "mvit_v1_b": 224, "r3d_18": 32, "mc3_18": 32, "r2plus1d_18": 32} | dict.fromkeys(DETECTION, 128) | {"ssd300_vgg16": 300}  # fmt: skip
 
 
 def torchvision_model(group: str, name: str, **settings: Any) -> Callable[[], nn.Module]:
@@ -312,12 +312,10 @@ VISION: dict[str, tuple[Entry, int]] = {
     "aimv2_large_12_layers": (Entry("Aimv2VisionModel", "Aimv2VisionConfig", {"num_hidden_layers": 12}), 224),
     "swiftformer_xs": (Entry("SwiftFormerModel", "SwiftFormerConfig"), 224),
     "mobilevitv2": (Entry("MobileViTV2Model", "MobileViTV2Config"), 256),
-    "hgnet_v2": (Entry("HGNetV2ForImageClassification", "HGNetV2Config"), 224),
     "pp_lcnet": (Entry("PPLCNetForImageClassification", "PPLCNetConfig"), 224),
     "depth_anything_small": (Entry("DepthAnythingForDepthEstimation", "DepthAnythingConfig"), 518),
     "zoedepth": (Entry("ZoeDepthForDepthEstimation", "ZoeDepthConfig"), 384),
     "donut_swin": (Entry("DonutSwinModel", "DonutSwinConfig", {}, {"window_size": 2}), 448),
-    "upernet_resnet": (Entry("UperNetForSemanticSegmentation", "UperNetConfig"), 512),
 }  # fmt: skip
 #: These have stages of their own widths; the others are made narrow.
 STAGED = {"convnextv2_tiny", "poolformer_s12", "segformer_b0", "pvt_v2_b0", "cvt_13", "levit", "mobilevit_small", "focalnet_tiny", "mobilenet_v1", "bit_50", "glpn", "hiera_tiny", "swin_hf_tiny", "swin2sr", "pvt_tiny", "swinv2_hf_tiny", "textnet_tiny", "dinov3_convnext_tiny", "superpoint", "efficientnet_hf_b7", "donut_swin"}  # fmt: skip
@@ -353,7 +351,7 @@ def transformers_rows(small: bool) -> list[Architecture]:
 
     rows = [Architecture(n, "text", make(e, SMALL_TEXT), tokens(24 if small else 256)) for n, e in TEXT.items()]
     for n, (e, full) in VISION.items():
-        size = SMALL_IMAGES.get(n, 64) if small else full
+        size = 64 if small else full
         narrow = {"image_size": size} | ({} if n in STAGED else SMALL | {"num_hidden_layers": 2})
         rows.append(Architecture(n, "vision", make(e, narrow), images(3, size, size)))
     for n, (e, shape, small_shape) in SPEECH.items():
