@@ -44,9 +44,9 @@ SDX_FN u32 late_block_count() {
   return ((const __attribute__((address_space(4))) u32*)packet)[kGridSizeX] / kThreads;
 }
 /// Waits until this wave's stores to LDS have completed. A release fence should do the same, but clang 22 drops the
-/// wait in some loops (found by the simulator's race checks), so that other waves could load the old data. LLVM moves no
-/// access to memory across volatile assembly anyway, and takes a millisecond to look up a register named "memory" among
-/// all of AMD's registers if that is declared.
+/// wait in some loops (found by the simulator's race checks), so that other waves could load the old data. LLVM moves
+/// no access to memory across volatile assembly anyway, and takes a millisecond to look up a register named "memory"
+/// among all of AMD's registers if that is declared.
 SDX_FN void wait_for_lds() {
 #if defined(__GFX12__)
   asm volatile("s_wait_dscnt 0x0");
