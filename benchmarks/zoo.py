@@ -267,7 +267,6 @@ TEXT: dict[str, Entry] = {
     "rembert_8_layers": Entry("RemBertModel", "RemBertConfig", {"num_hidden_layers": 8}, {"input_embedding_size": 64}),
     "esm": Entry("EsmModel", "EsmConfig", base(num_hidden_layers=12, vocab_size=1000, pad_token_id=1, mask_token_id=32), {"position_embedding_type": "rotary"}),
     "deberta_base": Entry("DebertaModel", "DebertaConfig"),
-    "xlstm_4_blocks": Entry("xLSTMModel", "xLSTMConfig", {"hidden_size": 1024, "num_hidden_layers": 4, "num_heads": 4} | NO_CACHE, {"num_heads": 2}),
 }  # fmt: skip
 #: With the size of the image.
 VISION: dict[str, tuple[Entry, int]] = {
