@@ -166,3 +166,18 @@ def test_dequantised_convolutions_round_as_integers(channels, features, groups):
     want = np.clip(np.rint(sums / step), -128, 127)
     assert (sums % step == step // 2).sum() > 100
     assert np.array_equal(got(x=(x * unit).astype(np.float32))["qy"], want)
+
+
+@pytest.mark.parametrize("dequantised", [("x", "w"), ("x",), ("w",), ()], ids="+".join)
+def test_convolutions_of_dequantised_operands_are_imported_as_exact(dequantised):
+    """What keeps Winograd away from them (ConvOp::exact); the sums above would not differ for each shape."""
+    x, w = integers((2, 64, 16, 16), np.int8), integers((64, 32, 3, 3), np.int8)
+    nodes = [helper.make_node("DequantizeLinear", [n, "scale"], [f"d{n}"]) for n in dequantised]
+    operands = [f"d{n}" if n in dequantised else n for n in ("x", "w")]
+    nodes.append(helper.make_node("Conv", operands, ["y"], pads=[1] * 4, group=2))
+    given = x if "x" in dequantised else x.astype(np.float32)
+    constants = {"w": w if "w" in dequantised else w.astype(np.float32), "scale": np.float32(0.25)}
+    file = model(nodes, {"x": given}, {"y": TensorProto.FLOAT}, constants)
+    imported = sardonyx.pass_report(file).passes[0].text
+    conv = next(line for line in imported.splitlines() if " = conv " in line)
+    assert ("exact" in conv) == (len(dequantised) == 2)
