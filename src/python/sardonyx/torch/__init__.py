@@ -9,6 +9,8 @@ Needs torch and the packages of torch.onnx: `pip install sardonyx[torch]`. docs/
 
 import torch
 
+from . import versions  # noqa: F401  # isort: skip  # first: the others import what old versions of PyTorch lack
+
 from .backend import Fallback, observe, sardonyx
 from .explain import Explanation, explain
 

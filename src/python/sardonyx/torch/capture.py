@@ -16,11 +16,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._dynamo.callback import callback_handler
-from torch._dynamo.eval_frame import innermost_backend
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
 from .fakes import RULES, Results, Unusual
+
+try:
+    from torch._dynamo.callback import callback_handler
+    from torch._dynamo.eval_frame import innermost_backend
+except ImportError:  # another version of PyTorch, whose captures stay as they are
+    callback_handler = innermost_backend = None
 
 aten = torch.ops.aten
 
@@ -129,7 +133,7 @@ def is_captured_for(backend: Callable[..., Any]) -> bool:
     frame: Any = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "_compile" and frame.f_globals.get("__name__") == "torch._dynamo.convert_frame":
-            given = innermost_backend(frame.f_locals["compiler_fn"])
+            given = innermost_backend(frame.f_locals.get("compiler_fn"))
             return getattr(given, "compiler_fn", given) is backend
         frame = frame.f_back
     return False
@@ -141,6 +145,8 @@ class Captures:
     def __init__(self, backend: Callable[..., Any]):
         self.backend = backend
         self.paused: contextlib.ExitStack | None = None
+        if innermost_backend is None:
+            return
         self.listen()
         original = FakeTensorMode.dispatch
 
@@ -166,16 +172,16 @@ class Captures:
 
     def listen(self) -> None:
         """torch._dynamo.reset() forgets who listens."""
-        if self.start not in callback_handler.start_callbacks:
+        if innermost_backend is not None and self.start not in callback_handler.start_callbacks:
             callback_handler.register_start_callback(self.start)
             callback_handler.register_end_callback(self.end)
 
-    def start(self, _: Any) -> None:
+    def start(self, *_: Any) -> None:
         if self.paused is None and is_captured_for(self.backend):
             self.paused = contextlib.ExitStack()
             self.paused.enter_context(without_collecting())
 
-    def end(self, _: Any) -> None:
+    def end(self, *_: Any) -> None:
         if self.paused is not None:
             self.paused.close()
             self.paused = None
