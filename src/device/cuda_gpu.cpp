@@ -55,8 +55,8 @@ class CudaGpu : public DriverGpu {
     const int swizzle = info.box[0] * info.bytes > 64 ? kSwizzle128 : kSwizzle64;
     const int type = info.bytes == 1 ? kOneByte : kTwoBytes;
     TensorMap map;
-    const Scope scope(
-        *this);  // the driver asks for a context, which code that runs when a program is loaded has not set
+    // The driver asks for a context, and kernels that run when a program is loaded have set none.
+    const Scope scope(*this);
     if (info.windows) {
       check(info.rank == 4, "windows over {} dims", info.rank);
       steps[1] = info.steps[0];

@@ -2,6 +2,7 @@
 #include "fuse/layout_queries.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 
 #include "graph/analysis.h"
@@ -137,12 +138,14 @@ bool overlaps(const ExprNode& reduce) {
   std::int64_t taps = 0;
   bool found = false;
   if (!is_const_int(r->args[0], taps)) return false;
+  // In floating point: a model may give any step and dilation, whose product is no int64.
   const auto slides = [&](const Expr& index) {
     Expr dilation, rest, step, left;
     if (!idx::split_affine(index, r, dilation, rest) || !is_const(dilation) || dilation->i == 0) return;
     visit(rest, [&](const Expr& i) {
       found = found || (i->op == Op::kVar && idx::split_affine(rest, i, step, left) && is_const(step) &&
-                        std::abs(step->i) < taps * std::abs(dilation->i));
+                        std::abs(static_cast<double>(step->i)) <
+                            static_cast<double>(taps) * std::abs(static_cast<double>(dilation->i)));
     });
   };
   visit(reduce.args[0], [&](const Expr& x) {
