@@ -205,13 +205,15 @@ class Finder {
     const Expr scores = expand_scores(softmax.scores);
     s.key = m->k;
     s.any_expression = any_;
-    if (!find_gemm(scores, *m, s)) return reject("the scores are not a scaled, masked product of queries and keys");
-    // Loads of the scores must be at [batch..., query, key].
-    const std::size_t r = m->vars.size();
-    bool aligned = same(s.load->args[r - 1], m->k);
-    for (std::size_t k = 0; k + 1 < r; ++k)
+    if (!find_gemm(scores, s)) return reject("the scores are not a scaled, masked product of queries and keys");
+    // Loads of the scores must be at [batch..., query, key], whatever dims the batch has there: a product of all heads
+    // of all sequences (baddbmm) is loaded at [sequence * heads + head, query, key].
+    const Exprs& at = s.load->args;
+    const Expr& query = m->vars[m->vars.size() - 2];
+    bool aligned = same(at.back(), m->k) && (same(at[at.size() - 2], query) || is_const(query->args[0], 1));
+    for (std::size_t k = 0; k + 2 < at.size(); ++k)
       aligned &=
-          same(s.load->args[k], m->vars[k]) || (is_const(s.load->args[k], 0) && is_const(m->vars[k]->args[0], 1));
+          !mentions(at[k], m->k) && !mentions(at[k], query) && !mentions(at[k], m->vars.back()) && !at[k]->has_load;
     return aligned || reject("the scores are transposed before the softmax");
   }
 
@@ -233,9 +235,9 @@ class Finder {
   }
 
   // The matmul that computes the scores: the only matmul whose result they load.
-  static bool find_gemm(const Expr& scores, const MatMulOp& m, Scores& s) {
+  static bool find_gemm(const Expr& scores, Scores& s) {
     for (const Value* v : loads_of(scores)) {
-      if (!v->producer || !v->producer->as<MatMulOp>() || v->rank() != static_cast<int>(m.vars.size())) continue;
+      if (!v->producer || !v->producer->as<MatMulOp>() || v->rank() < 2) continue;
       Scores own;
       own.key = s.key;
       own.any_expression = s.any_expression;
@@ -301,8 +303,11 @@ class Finder {
     const Expr h = r == 5 ? loop_var(m.vars[1]->args[0] * group) : r >= 3 ? m.vars[r - 3] : loop_var(1);
     const Expr d = loop_var(s.product->k->args[0]);
     a.vars = {b, h, m.vars[r - 2], m.k, d, m.vars[r - 1]};
-    std::vector<std::pair<Expr, Expr>> sub = {{s.product->k, d}, {s.product->vars[r - 1], m.k}};
-    for (std::size_t k = 0; k + 1 < r; ++k) sub.emplace_back(s.product->vars[k], m.vars[k]);
+    std::vector<std::pair<Expr, Expr>> sub = {{s.product->k, d}, {s.product->vars.back(), m.k}};
+    const Exprs& product = s.product->vars;
+    sub.emplace_back(product[product.size() - 2], m.vars[r - 2]);
+    for (std::size_t k = 0; k + 2 < product.size(); ++k)
+      if (!is_const(product[k])) sub.emplace_back(product[k], s.load->args[k]);
     a.q = substitute(s.product->a, sub);
     a.k = substitute(s.product->b, sub);
     a.v = m.b;

@@ -66,6 +66,7 @@ class LayoutChooser {
     choose_orders();
     follow_transposes();
     order_operands_of_attention();
+    order_operands_of_gemms();
     copy_for_convolutions();
     for (Value*& v : g_.outputs)
       if (!v->storage_order.empty() && !only_channels(v)) v = add_copy(g_, v, {}, nullptr);
@@ -218,6 +219,76 @@ class LayoutChooser {
       for (std::size_t k = 0; operand->op == Op::kLoad && operand->value == v && k < operand->args.size(); ++k)
         if (same(operand->args[k], element)) return static_cast<int>(k);
     return -1;
+  }
+
+  // A loop whose result only GEMMs read, along K in one dim (keys that the model has transposed), and whose own
+  // operands are contiguous along that dim, stores it innermost: in the other order it would write or read single
+  // elements.
+  void order_operands_of_gemms() {
+    if (!options_.operands_in_any_order) return;
+    const Uses uses = uses_of(g_);
+    for (const auto& n : g_.nodes) {
+      const auto* m = n->as<MatMulOp>();
+      if (!m) continue;
+      for (const Expr& operand : {m->a, m->b}) {
+        if (operand->op != Op::kLoad) continue;
+        auto* v = const_cast<Value*>(operand->value);
+        if (v->graph != &g_ || !v->storage_order.empty() || soft_.count(v) || v->rank() < 2) continue;
+        if (same(operand->args.back(), m->k)) continue;
+        if (uses.at(v).size() == 1) compute_view_of(v, uses);
+        const Node* producer = v->producer;
+        const auto* l = producer ? producer->as<LoopOp>() : nullptr;
+        if (!l || l->body->has_reduce || absorbed_.count(producer) || constants_.count(producer)) continue;
+        const int inner = summed_dim(*n, v);
+        if (inner < 0 || inner + 1 == v->rank() || !reads_along(*l, inner)) continue;
+        const std::vector<Node*>& users = uses.at(v);
+        if (!std::all_of(users.begin(), users.end(), [&](const Node* u) { return summed_dim(*u, v) == inner; }))
+          continue;
+        for (int k = 0; k < v->rank(); ++k)
+          if (k != inner) v->storage_order.push_back(k);
+        v->storage_order.push_back(inner);
+      }
+    }
+  }
+
+  // The dim of v that a GEMM sums over wherever an operand is v; -1 if there is none, or it is read in another way too.
+  static int summed_dim(const Node& gemm, const Value* v) {
+    const auto* m = gemm.as<MatMulOp>();
+    int dim = -1;
+    if (!m) return dim;
+    for (const Expr& operand : {m->a, m->b}) {
+      if (operand->op != Op::kLoad || operand->value != v) {
+        const auto loads = loads_of(operand);
+        if (std::find(loads.begin(), loads.end(), v) != loads.end()) return -1;
+        continue;
+      }
+      int here = -1;
+      for (std::size_t k = 0; k < operand->args.size(); ++k) {
+        if (same(operand->args[k], m->k) && here < 0)
+          here = static_cast<int>(k);
+        else if (mentions(operand->args[k], m->k))
+          return -1;
+      }
+      if (here < 0 || (dim >= 0 && dim != here)) return -1;
+      dim = here;
+    }
+    return dim;
+  }
+
+  // Whether most of what a loop loads in its own order is contiguous along dim `d` and not along the last one.
+  static bool reads_along(const LoopOp& l, int d) {
+    int along = 0, against = 0;
+    visit(l.body, [&](const Expr& x) {
+      if (x->op != Op::kLoad) return;
+      const Expr at = memory_offset(*x->value, x->args);
+      const auto contiguous = [&](const Expr& var) {
+        Expr factor, rest;
+        return idx::split_affine(at, var, factor, rest) && is_const(factor, 1);
+      };
+      along += contiguous(l.vars[static_cast<std::size_t>(d)]);
+      against += contiguous(l.vars.back());
+    });
+    return along > against;
   }
 
   // Makes a view of a loop's result, which nothing else reads, that loop itself.

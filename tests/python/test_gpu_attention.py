@@ -413,3 +413,60 @@ def test_expanded_masks_and_scaled_operands(chip):
             .reshape(2, 21, heads * d)
         )
     check(compiled.run({"x": x, "mask": mask})["yb"], y, t)
+
+
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
+def test_heads_of_all_sequences_in_one_dim(chip):
+    """Scores by baddbmm, over sequences times heads, and values with both as dims of their own."""
+    h, s, d = 2, 40, 32
+    shapes = {
+        "merged": [-1, s, d],
+        "transposed": [0, 2, 1],
+        "apart": [-1, h, s, s],
+        "pairs": [-1, s, s],
+    }
+    ints = [helper.make_tensor(n, TensorProto.INT64, [len(x)], x) for n, x in shapes.items() if n != "transposed"]
+    ints.append(helper.make_tensor("scale", TensorProto.FLOAT, [], [d**-0.5]))
+    ints.append(helper.make_tensor("mask", TensorProto.FLOAT, [s, s], np.triu(np.full((s, s), -1e4), 1).ravel()))
+    nodes = [
+        helper.make_node("Reshape", ["q", "merged"], ["q3"]),
+        helper.make_node("Reshape", ["k", "merged"], ["k3"]),
+        helper.make_node("Transpose", ["k3"], ["kt"], perm=shapes["transposed"]),
+        helper.make_node("MatMul", ["q3", "kt"], ["product"]),
+        helper.make_node("Mul", ["product", "scale"], ["scaled"]),
+        helper.make_node("Reshape", ["scaled", "apart"], ["scores"]),
+        helper.make_node("Add", ["scores", "mask"], ["masked"]),
+        helper.make_node("Softmax", ["masked"], ["weights"], axis=-1),
+        helper.make_node("MatMul", ["weights", "v"], ["y"]),
+    ]
+    shape = ["batch", h, s, d]
+    model = model_of(nodes, {n: (np.float32, shape) for n in "qkv"}, {"y": (np.float32, shape)}, 18, ints)
+    feed = {n: values(3, h, s, d, seed=i) for i, n in enumerate("qkv")}
+    (got,) = on_device(model, chip, feed)
+    want = reference(*feed.values(), d**-0.5, bias=np.triu(np.full((s, s), -1e4), 1))
+    np.testing.assert_allclose(got["y"], want, rtol=0, atol=TOLERANCE[np.float32])
+
+
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_transposed_keys_of_a_gemm(chip, precision):
+    """Keys that a loop computes and transposes, for scores that are stored because something else reads them."""
+    b, t, h, d = 2, 50, 3, 32
+    nodes = [
+        helper.make_node("Sin", ["k"], ["turned"]),
+        helper.make_node("Add", ["turned", "k"], ["both"]),
+        helper.make_node("Transpose", ["both"], ["kt"], perm=[0, 2, 3, 1]),
+        helper.make_node("Transpose", ["q"], ["qt"], perm=[0, 2, 1, 3]),
+        helper.make_node("MatMul", ["qt", "kt"], ["scores"]),
+        helper.make_node("Tanh", ["scores"], ["y"]),
+    ]
+    shape = ["batch", t, h, d]
+    outputs = {"y": (np.float32, ["batch", h, t, t])}
+    compiled = sardonyx.compile(
+        model_of(nodes, {n: (np.float32, shape) for n in "qk"}, outputs, 18), device=f"sim:{chip}", precision=precision
+    )
+    q, k = values(b, t, h, d), values(b, t, h, d, seed=1)
+    got = compiled.run({"q": q, "k": k})["y"]
+    want = np.tanh(np.einsum("bihd,bjhd->bhij", q.astype(np.float64), k + np.sin(k.astype(np.float64))))
+    # A sum of 32 products of about 1, whose operands float16 rounds to 11 bits, before the tangent (slope at most 1).
+    np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 if precision == "fp32" else 3e-2)

@@ -85,6 +85,35 @@ TEST(LayoutsInAnyOrder, KeysThatAreViewsAreStoredByHead) {
   expect_unchanged("layouts", graph("return %4, %2"), any_order());  // others read it as it is
 }
 
+// Keys that a GEMM multiplies, rotated and transposed as the model has it.
+constexpr const char* kKeys = R"(%0 = input float16[n, t, 64]
+%1 = input float16[n, 2, t, 32]
+%2 = loop float16[b < n, h < 2, d < 32, t < t]: tanh(%0[b, t, h * 32 + d])
+%3 = matmul float16[b < n, h < 2, i < t, j < t; k < 32]: %1[b, h, i, k], %2[b, h, k, j]
+)";
+
+TEST(LayoutsInAnyOrder, KeysOfAGemmAreStoredAsTheyAreRead) {
+  EXPECT_THAT(after_pass("layouts", kKeys + std::string("return %3"), any_order()),
+              HasSubstr("order(0, 1, 3, 2): tanh"));
+  expect_unchanged("layouts", kKeys + std::string("return %3"));
+  expect_unchanged("layouts", kKeys + std::string("return %3, %2"), any_order());  // an output has its own order
+}
+
+TEST(LayoutsInAnyOrder, KeysThatAGemmReadsInAnotherWayStayRowMajor) {
+  // Columns are contiguous in what the loop reads.
+  expect_unchanged("layouts", R"(%0 = input float16[n, 64, t]
+%1 = input float16[n, 2, t, 32]
+%2 = loop float16[b < n, h < 2, d < 32, t < t]: tanh(%0[b, h * 32 + d, t])
+%3 = matmul float16[b < n, h < 2, i < t, j < t; k < 32]: %1[b, h, i, k], %2[b, h, k, j]
+return %3)",
+                   any_order());
+  // A second GEMM sums over what are columns for the first.
+  expect_unchanged("layouts", kKeys + std::string(R"(%4 = input float16[n, 2, 32, t]
+%5 = matmul float16[b < n, h < 2, i < 32, j < 32; k < t]: %4[b, h, i, k], %2[b, h, j, k]
+return %3, %5)"),
+                   any_order());
+}
+
 // The residual of a convolution is a transposed view of row-major tokens: they have its order already.
 TEST(LayoutsInAnyOrder, TokensThatAnEpilogueReadsTransposedStayRowMajor) {
   const auto g = parse_graph(R"(%0 = input float16[n, 64, 32]

@@ -167,6 +167,28 @@ TEST(Attention, SoftmaxOfAProductTimesValues) {
 return %3)");
 }
 
+// Scores of all heads of all sequences in one dim, as baddbmm has them; values in two.
+std::string merged_heads(const std::string& at) {
+  std::string text = R"(%0 = input float32[n * 2, s, 16]
+%1 = input float32[n * 2, t, 16]
+%2 = input float32[n, 2, t, 16]
+%3 = matmul float32[g < n * 2, i < s, j < t; k < 16]: %0[g, i, k], %1[g, j, k]
+%4 = loop float32[b < n, h < 2, i < s, u < 1]: max{r < t}(@r] * 0.25)
+%5 = loop float32[b < n, h < 2, i < s, u < 1]: sum{r < t}(exp(@r] * 0.25 - %4[b, h, i, 0]))
+%6 = loop float32[b < n, h < 2, i < s, j < t]: exp(@j] * 0.25 - %4[b, h, i, 0]) / %5[b, h, i, 0]
+%7 = matmul float32[b < n, h < 2, i < s, j < 16; k < t]: %6[b, h, i, k], %2[b, h, k, j]
+return %7)";
+  for (auto p = text.find('@'); p != std::string::npos; p = text.find('@')) text.replace(p, 1, "%3[" + at + ", ");
+  return after_pass("attention", text, any_device());
+}
+
+TEST(Attention, HeadsOfTheScoresMayBeMerged) {
+  EXPECT_THAT(merged_heads("b * 2 + h, i"),
+              HasSubstr("{scale = 0.25, "
+                        "q = %0[i0 * 2 + i1, i2, i4], k = %1[i0 * 2 + i1, i3, i4], v = %2[i0, i1, i3, i5]}"));
+  EXPECT_THAT(merged_heads("mod(i, 2), b"), testing::Not(HasSubstr("= attention")));
+}
+
 // kAttention with `body` in place of the softmax, which is %7, before the second product; all forms recognised.
 std::string guarded_attention(const std::string& body) {
   std::string text(kAttention);
