@@ -202,10 +202,7 @@ class LayoutChooser {
             order.push_back(k);
         }
         if (last < 0 || last + 1 == v->rank()) continue;
-        const auto reads_heads = [&](const Node* user) {
-          return user->as<AttentionOp>() && head_dim(*user, v) == last;
-        };
-        if (!std::all_of(users.begin(), users.end(), reads_heads)) continue;
+        if (!std::all_of(users.begin(), users.end(), [&](const Node* u) { return inner_dim(*u, v) == last; })) continue;
         order.push_back(last);
         v->storage_order = order;
       }
@@ -249,6 +246,11 @@ class LayoutChooser {
         v->storage_order.push_back(inner);
       }
     }
+  }
+
+  // The dim of v that attention or a GEMM wants to be contiguous; -1 if there is none.
+  static int inner_dim(const Node& user, const Value* v) {
+    return user.as<AttentionOp>() ? head_dim(user, v) : summed_dim(user, v);
   }
 
   // The dim of v that a GEMM sums over wherever an operand is v; -1 if there is none, or it is read in another way too.

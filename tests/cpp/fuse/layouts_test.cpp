@@ -99,6 +99,13 @@ TEST(LayoutsInAnyOrder, KeysOfAGemmAreStoredAsTheyAreRead) {
   expect_unchanged("layouts", kKeys + std::string("return %3, %2"), any_order());  // an output has its own order
 }
 
+TEST(LayoutsInAnyOrder, KeysOfAGemmAndAttentionAreStoredByHead) {
+  const std::string graph =
+      attention(R"(%4 = matmul float16[b < n, h < 2, i < t, j < t; k < 32]: %1[b, h, i, k], %2[b, h, k, j]
+return %3, %4)");
+  EXPECT_THAT(after_pass("layouts", graph, any_order()), HasSubstr("order(0, 1, 3, 2): tanh"));
+}
+
 TEST(LayoutsInAnyOrder, KeysThatAGemmReadsInAnotherWayStayRowMajor) {
   // Columns are contiguous in what the loop reads.
   expect_unchanged("layouts", R"(%0 = input float16[n, 64, t]
