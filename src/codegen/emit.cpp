@@ -209,7 +209,9 @@ std::string Emitter::compute(const Expr& e) {
       if (local != locals_.end()) return local->second;
       check(e->args.size() == 1, "a load that is not flat");
       const std::string at = value(e->args[0]);
-      text = fmt::format("{}[{}]{}", buffer(e->value), at, e->dtype == DType::kBool ? " != 0" : "");
+      text = guard_.empty() ? fmt::format("{}[{}]", buffer(e->value), at)
+                            : fmt::format("load_if({} + {}, {})", buffer(e->value), at, guard_);
+      if (e->dtype == DType::kBool) text += " != 0";
       break;
     }
     case Op::kSelect:
@@ -256,6 +258,35 @@ std::string Emitter::compute(const Expr& e) {
   return name;
 }
 
+namespace {
+
+// Whether computing an expression costs little beside a load. Operations on indices do not count: packs share most.
+bool is_short(const Expr& e) {
+  constexpr int kMost = 40;
+  int operations = 0;
+  visit(e, [&](const Expr& x) { operations += x->dtype != DType::kInt64; });
+  return operations <= kMost && !e->has_reduce;
+}
+
+}  // namespace
+
+// Both sides are computed; loads of the side that is not selected give 0.
+std::string Emitter::guarded_selection(const Expr& e, const std::string& condition) {
+  const std::string outside = guard_;
+  const auto side = [&](const Expr& x, const std::string& selected) {
+    scopes_.emplace_back();  // values with these loads are of this side alone
+    guard_ = outside.empty() ? selected : fmt::format("({} & {})", outside, selected);
+    const std::string text = value(x);
+    guard_ = outside;
+    scopes_.pop_back();
+    return text;
+  };
+  const std::string x = side(e->args[1], condition), y = side(e->args[2], fmt::format("!{}", condition));
+  const std::string name = fresh("t");
+  line(fmt::format("const {} {} = {} ? {} : {};", type_of(e), name, condition, x, y));
+  return name;
+}
+
 std::string Emitter::selection(const Expr& e) {
   const std::string c = value(e->args[0]);
   const Expr &x = e->args[1], &y = e->args[2];
@@ -273,6 +304,7 @@ std::string Emitter::selection(const Expr& e) {
     return false;
   });
   for (const Expr& part : both) value(part);
+  if (guards_loads && is_short(x) && is_short(y)) return guarded_selection(e, c);
   line(fmt::format("{} {};", type_of(e), name));
   open("if (" + c + ")");
   line(fmt::format("{} = {};", name, value(x)));

@@ -67,6 +67,9 @@ class Emitter {
   bool scales_are_arguments = false;
   /// Quantisation by a known scale multiplies instead of dividing (emit_quantize.cpp), which suits GPUs.
   bool quantizes = false;
+  /// Sides of a short select are computed without branches, in which loads would wait for each other: loads take the
+  /// condition (NVIDIA only, of values that the kernel does not write).
+  bool guards_loads = false;
 
   /// For a GPU: index expressions are in 32 bits where this allows it, expressions of symbols alone become parameters,
   /// and divisions by them become multiplications by a number that the caller passes (see LoopSource::divisors).
@@ -100,6 +103,15 @@ class Emitter {
     bool saturates = false;
   };
   Wide wide(const Expr& e);
+  /// QuantizeLinear by a known scale: round(x / scale) + zero, between least and most. Empty if `e` is none.
+  struct Codes {
+    Expr x;
+    float scale = 1;
+    double zero = 0, least = 0, most = 0;
+  };
+  static std::optional<Codes> codes_of(const Expr& e);
+  /// Whether wide() of an expression in float8 has a text.
+  bool rounds_float8(const Expr& e) const;
   /// An int32 number: an argument where scales are, else a literal.
   std::string zero_point(std::int64_t x);
 
@@ -111,13 +123,6 @@ class Emitter {
   std::string one_plus(const Expr& e);
   // Quantisation by a known scale; empty: `e` is something else.
   std::string quantization(const Expr& e);
-  // round(x / scale) + zero, between least and most.
-  struct Codes {
-    Expr x;
-    float scale = 1;
-    double zero = 0, least = 0, most = 0;
-  };
-  static std::optional<Codes> codes_of(const Expr& e);
   std::string wide_codes(const Codes& c);
   std::string zero_text(double zero, double least);
   // A float32 number: an argument if they are, else a literal.
@@ -126,12 +131,14 @@ class Emitter {
   bool narrow(const Expr& e) const;
   bool division(const Expr& e, const std::vector<std::string>& a, bool in_32, std::string& text);
   std::string reduction(const Expr& e);
+  std::string guarded_selection(const Expr& e, const std::string& condition);
   std::string arg_reduction(const Expr& e);
   void fold_lanes(const Expr& e, const std::string& acc, int lanes);
   void keep_term(const Expr& reduction, const std::string& at, const std::string& x);
   std::string selection(const Expr& e);
 
   std::string& out_;
+  std::string guard_;  // the condition of loads; empty: none
   std::vector<std::unordered_map<Expr, std::string, ExprHash, ExprSame>> scopes_;
   std::unordered_map<const Value*, std::string> locals_;
   std::unordered_map<const Value*, std::string> buffer_names_;

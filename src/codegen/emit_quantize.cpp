@@ -1,11 +1,13 @@
 // QuantizeLinear to 8 bits by a known scale, as calls of kernels/prelude_quantize.h.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
 
 #include "codegen/emit.h"
+#include "codegen/loop_codegen.h"
 
 namespace sardonyx::codegen {
 namespace {
@@ -73,6 +75,60 @@ std::optional<Emitter::Codes> Emitter::codes_of(const Expr& e) {
   return c;
 }
 
+namespace {
+
+// The maximum of 8-bit elements, as int32, if `e` is the maximum of what DequantizeLinear makes of them by the scale
+// and zero point of `c`. Codes of type `t`.
+Expr maximum_of_codes(const Expr& e, const Emitter::Codes& c, DType t) {
+  if (e->op != Op::kReduce || static_cast<ReduceKind>(e->i) != ReduceKind::kMax) return {};
+  Expr x = e->args[0], inside;
+  if (x->op == Op::kSelect) {  // outside of an image
+    if (!is_const(x->args[2]) || !(x->args[2]->f <= (c.least - c.zero) * c.scale)) return {};
+    inside = x->args[0];
+    x = x->args[1];
+  }
+  if (x->op != Op::kMul || !is_const(x->args[1]) || static_cast<float>(x->args[1]->f) != c.scale) return {};
+  x = x->args[0];
+  if (x->op != Op::kCast || x->dtype != DType::kFloat32) return {};
+  x = x->args[0];
+  double zero = 0;
+  if (x->op == Op::kSub && x->dtype == DType::kInt32 && is_const(x->args[1])) {
+    zero = static_cast<double>(x->args[1]->i);
+    x = x->args[0];
+  }
+  if (x->op == Op::kCast && x->dtype == DType::kInt32) x = x->args[0];
+  if (x->op != Op::kLoad || x->dtype != t || zero != c.zero) return {};
+  x = cast(x, DType::kInt32);
+  if (inside) x = select(inside, x, constant_int(static_cast<std::int64_t>(c.least), DType::kInt32));
+  return reduce(ReduceKind::kMax, e->vars, x);
+}
+
+}  // namespace
+
+void take_maxima_of_codes(LoopKernel& kernel) {
+  for (std::size_t k = 0; k < kernel.stages.size(); ++k) {
+    Stage& s = kernel.stages[k];
+    if (s.stored || !s.body->has_reduce || s.out->dtype != DType::kFloat32) continue;
+    Expr maximum;
+    bool only = true;
+    std::vector<Stage> later(kernel.stages.begin() + static_cast<std::ptrdiff_t>(k) + 1, kernel.stages.end());
+    for (Stage& after : later)
+      after.body = rewrite(after.body, [&](const Expr& x) -> Expr {
+        if (!x->has_load) return x;
+        if (x->op == Op::kLoad && x->value == s.out) only = false;
+        const auto c = Emitter::codes_of(x);
+        if (!c || c->x->op != Op::kLoad || c->x->value != s.out) return {};
+        const Expr m = maximum_of_codes(s.body, *c, x->dtype);
+        only &= m && (!maximum || same(maximum, m));
+        maximum = m;
+        return cast(bitcast(c->x, DType::kInt32), x->dtype);
+      });
+    if (!only || !maximum) continue;
+    s.body = bitcast(maximum, DType::kFloat32);  // the value's type stays
+    std::copy(later.begin(), later.end(), kernel.stages.begin() + static_cast<std::ptrdiff_t>(k) + 1);
+  }
+}
+
 std::string Emitter::quantization(const Expr& e) {
   if (e->op != Op::kCast || e->args[0]->dtype != DType::kFloat32) return {};
   if (const double largest = largest_of(e->dtype); largest > 0) {
@@ -99,16 +155,20 @@ std::string Emitter::wide_codes(const Codes& c) {
                      zero_text(c.zero, c.least));
 }
 
+bool Emitter::rounds_float8(const Expr& e) const {
+  if (!quantizes || (e->dtype != DType::kFloat8E4M3FN && e->dtype != DType::kFloat8E5M2)) return false;
+  return e->op == Op::kCast && e->args[0]->dtype == DType::kFloat32 && e->i == 1 && quotient_of(e->args[0]);
+}
+
 Emitter::Wide Emitter::wide(const Expr& e) {
   if (e->dtype == DType::kFloat16 || e->dtype == DType::kBFloat16) {
     if (e->op != Op::kCast || e->args[0]->dtype != DType::kFloat32) return {};
     return {value(e->args[0]), (e->i & kCastSaturatesHalf) != 0};
   }
   if (!quantizes) return {};
-  if (e->dtype == DType::kFloat8E4M3FN || e->dtype == DType::kFloat8E5M2) {
-    if (e->op != Op::kCast || e->args[0]->dtype != DType::kFloat32 || e->i != 1) return {};
+  if (rounds_float8(e)) {
     const auto q = quotient_of(e->args[0]);
-    return {q ? fmt::format("{} * {}", value(q->x), scale(1 / q->scale)) : ""};
+    return {fmt::format("{} * {}", value(q->x), scale(1 / q->scale))};
   }
   // int8 with its sign bit flipped is uint8 with a zero point that is 128 larger.
   const bool flipped = e->op == Op::kBitXor && e->dtype == DType::kUInt8 && is_const(e->args[1], 128) &&

@@ -17,7 +17,8 @@ GpuGenerator::GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& optio
       loads_first_(options.loads_first),
       half_extremes_(options.half_extremes),
       least_threads_(options.least_threads),
-      row_options_{options.row_bytes, options.any_address},
+      row_options_{options.row_bytes, options.any_address, options.packs_float8},
+      guarded_loads_(options.guarded_loads),
       range_(options.from_inputs),
       emit_(text_) {
   emit_.plain_reductions = true;

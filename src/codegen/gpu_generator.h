@@ -45,6 +45,7 @@ struct RowPlan {
 struct RowOptions {
   std::int64_t row_bytes = 0;
   bool any_address = false;
+  bool packs_float8 = false;
 };
 
 /// Plans a kernel of rows. All stages must run along one variable: reductions over one variable, of equal extents. They
@@ -206,6 +207,7 @@ class GpuGenerator {
   bool in_blocks_, loads_first_, half_extremes_;
   std::int64_t least_threads_;
   RowOptions row_options_;
+  bool guarded_loads_ = false;
   std::vector<std::string> fills_;  // statements that follow a window's loads
   IndexRange range_;
   std::string text_;

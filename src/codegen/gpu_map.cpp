@@ -169,7 +169,9 @@ void GpuGenerator::pack_body(const Expr& body, const Packing& p, const Expr& inn
   emit_.line(fmt::format("const {} {} = {} + l;", emit_.type_of(inner), i, emit_.value(base)));
   emit_.bind(inner, i);
   for (const auto& [l, name] : packs) emit_.bind_value(l, element_text(l->dtype, name + "[l]"));
+  emit_.guards_loads = guarded_loads_;
   const std::string x = emit_.value(body);
+  emit_.guards_loads = false;
   emit_.line(fmt::format("{}[l] = {};", y, bits_text(out->dtype, x)));
   emit_.close();
   const std::string at = emit_.value(substitute(offset, {{inner, base}}));

@@ -221,13 +221,18 @@ void GpuGenerator::RowStages::row_results(const RowStage& s) {
   Expr step, rest;
   const bool contiguous = idx::split_affine(s.offset, plan_.var, step, rest) && is_const(step, 1);
   const bool stored = !in_registers_ || s.stage->used_after;
+  // The results of a pack before they are rounded, which then takes one instruction for two.
+  const bool wide = generator_.row_options_.packs_float8 && contiguous && v % 4 == 0 && emit_.rounds_float8(s.body);
+  const std::string unrounded = wide ? emit_.fresh("w") : "";
   std::string slot;
   LoopBody code;
   code.before = [&](const std::string& c) {
     slot = in_registers_ ? y + "[" + c + "]" : y;
     if (!in_registers_) emit_.line(declared + " = 0;");
+    if (wide) emit_.line(fmt::format("f32 {}[{}] = {{}};", unrounded, v));
   };
   code.element = [&](const std::string& guard, const std::string& i) {
+    if (wide) return emit_.line(fmt::format("{}[l] = {};", unrounded, emit_.wide(s.body).text));
     const std::string x = emit_.value(s.body);
     emit_.line(fmt::format("{}[l] = {};", slot, bits_text(out->dtype, x)));
     if (contiguous || !stored) return;
@@ -237,6 +242,7 @@ void GpuGenerator::RowStages::row_results(const RowStage& s) {
     emit_.close();
   };
   code.after = [&](const std::string& place, const std::string& first) {
+    if (wide) emit_.line(fmt::format("{} = pack_floats<{}>({});", slot, type_name(out->dtype), unrounded));
     if (!contiguous || !stored) return;
     if (plan_.overlaps)
       return emit_.line(fmt::format("if (mine && {} < n) store_pack<{}>({} + {} + {}, {});", place, v,

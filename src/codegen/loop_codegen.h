@@ -60,7 +60,12 @@ struct GpuLoopOptions {
   bool any_address = false;
   /// Whether a result of more than 16 bits is used for results of 16 bits alone.
   std::function<bool(const Value*)> is_for_halves;
+  /// As in KernelPolicy.
+  bool packs_float8 = false, guarded_loads = false;
 };
+/// Where later stages quantise a maximum of dequantised elements again, by the same scale and zero point (MaxPool),
+/// takes the maximum of the elements themselves, which is the same.
+void take_maxima_of_codes(LoopKernel& kernel);
 GpuLoopSource generate_gpu_loop(const LoopKernel& kernel, const GpuLoopOptions& options);
 
 }  // namespace sardonyx::codegen

@@ -3,6 +3,40 @@
 #pragma once
 #include "prelude_cast.h"
 
+#if defined(__NVPTX__)
+namespace sdx {
+
+/// *p if `guard`, else 0. For memory that the kernel does not write.
+template <class T>
+SDX_FN T load_if(const T* p, bool guard) {
+  const auto from = (const __attribute__((address_space(1))) T*)p;
+#define SDX_LOAD_IF(R, Bits, Zero)                                                                      \
+  asm("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t" Zero "\n\t@p ld.global." Bits " %0, [%1];\n\t}" \
+      : "=&" R(r)                                                                                       \
+      : "l"(from), "r"(u32(guard)))
+  if constexpr (sizeof(T) == 8) {
+    u64 r;
+    SDX_LOAD_IF("l", "b64", "mov.b64 %0, 0;");
+    return bit_cast<T>(r);
+  } else if constexpr (sizeof(T) == 4) {
+    u32 r;
+    SDX_LOAD_IF("r", "b32", "mov.b32 %0, 0;");
+    return bit_cast<T>(r);
+  } else if constexpr (sizeof(T) == 2) {
+    u16 r;
+    SDX_LOAD_IF("h", "b16", "mov.b16 %0, 0;");
+    return bit_cast<T>(r);
+  } else {
+    u16 r;
+    SDX_LOAD_IF("h", "u8", "mov.b16 %0, 0;");
+    return bit_cast<T>(u8(r));
+  }
+#undef SDX_LOAD_IF
+}
+
+}  // namespace sdx
+#endif
+
 #if defined(__NVPTX__) && defined(SDX_F8_CONVERT)
 namespace sdx {
 namespace detail {
@@ -67,6 +101,19 @@ SDX_FN void pack_wide(const f32 (&x)[4], u32* words) {
 template <class To, bool Saturates>
 SDX_FN void pack_wide(const i32 (&x)[4], u32* words) {
   words[0] = detail::saturated<To>(x);
+}
+
+/// The bits of V float8 of a row (gpu.h's Pack): x, rounded and saturated.
+template <class To, int V>
+SDX_FN auto pack_floats(const f32 (&x)[V]) {
+  u32 words[V / 4];
+#pragma clang loop unroll(full)
+  for (int k = 0; k < V; k += 4) {
+    const f32 four[4] = {x[k], x[k + 1], x[k + 2], x[k + 3]};
+    pack_wide<To, true>(four, words + k / 4);
+  }
+  using Bytes = u8 __attribute__((ext_vector_type(V)));
+  return bit_cast<Bytes>(words);
 }
 
 /// The bits of 2^23, of which ptxas does not know that they are constant: a permutation has one operand that need not

@@ -105,6 +105,7 @@ class GpuBlock : public BlockLowering {
   LaunchStep lower_loop(LoopKernel k) {
     // Kernels compute in float32 what is stored in 16 bits.
     for (Stage& s : k.stages) s.body = codegen::widened_result(s.body, s.out->dtype);
+    codegen::take_maxima_of_codes(k);
     const Chip& chip = chip_of(options_.target);
     const codegen::GpuLoopSource s = codegen::generate_gpu_loop(
         k, {.from_inputs = [this](std::int64_t id) { return b_.is_input_symbol(id); },
@@ -115,7 +116,9 @@ class GpuBlock : public BlockLowering {
             .row_bytes = chip.policy.row_bytes,
             .half_extremes = chip.policy.half_extremes,
             .any_address = chip.policy.any_address,
-            .is_for_halves = [&](const Value* v) { return chip.policy.long_rows && is_for_halves(v); }});
+            .is_for_halves = [&](const Value* v) { return chip.policy.long_rows && is_for_halves(v); },
+            .packs_float8 = chip.policy.packs_float8,
+            .guarded_loads = chip.policy.guarded_loads});
     LaunchStep l;
     l.kernel = b_.kernel(s.kernel);
     l.buffers = b_.buffers(s.buffers);

@@ -100,7 +100,7 @@ constexpr KernelPolicy kAmdPolicy = {.narrow_indices = true,
 // s of CPU time with 2 kernels per module, 20 with 1 or 4, 23 with 8. When weights are unpacked, one load in flight for
 // each thread does not keep an H200's memory busy; on AMD, the clock shows memory as busy and more vectors as slower.
 constexpr KernelPolicy kNvidiaPolicy = {
-    .unsigned_int8 = true, .kernels_per_module = 2, .finish = 3400, .unpacked_each = 4};
+    .unsigned_int8 = true, .kernels_per_module = 2, .finish = 3400, .unpacked_each = 4, .guarded_loads = true};
 
 constexpr Chip cdna(std::string_view name, ChipFamily family, int minor, int elf_machine, int lds, int l1, int rocm,
                     VectorRates rates, Float8 float8, Features features, std::span<const MatrixInstruction> matrix,
@@ -169,6 +169,7 @@ constexpr Chip nvidia(std::string_view name, ChipFamily family, int major, int l
   c.lds = {lds, 48 << 10, lds + (1 << 10)};  // each workgroup takes 1 KiB more than it asks for
   c.l1_kib = l1;
   c.policy = kNvidiaPolicy;
+  c.policy.packs_float8 = float8 == Float8::kOcp;
   c.line = 128;
   c.rates = rates;
   c.float8 = float8;
