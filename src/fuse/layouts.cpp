@@ -37,9 +37,9 @@ Value* add_copy(Graph& g, Value* v, const std::vector<int>& order, const Node* u
 }
 
 // Finds values that stay row-major because something other than kernels reads them. `soft`: graph outputs, which can be
-// copied instead.
+// copied instead. `viewed`: values of which matmul or attention reads a view, which can become a copy.
 void fixed_values(const Graph& g, const FuseOptions& options, std::unordered_set<const Value*>& fixed,
-                  std::unordered_set<const Value*>& soft) {
+                  std::unordered_set<const Value*>& soft, std::unordered_set<const Value*>& viewed) {
   for (Value* v : g.outputs) (g.parent() ? fixed : soft).insert(storage_of(v));
   for (const auto& n : g.nodes) {
     if (n->as<RoutineOp>() || n->as<BindOp>() || n->as<IfOp>() || n->as<WhileOp>())
@@ -49,7 +49,7 @@ void fixed_values(const Graph& g, const FuseOptions& options, std::unordered_set
       for (Value* v : n->inputs)
         if (!only_channels(storage_of(v)) &&
             !(m && options.operands_in_any_order && storage_of(v) == v && sums_channels(*m, v)))
-          fixed.insert(storage_of(v));
+          (storage_of(v) == v ? fixed : viewed).insert(storage_of(v));
     if (n->as<ConvOp>())
       for (std::size_t k = 1; k < n->inputs.size(); ++k) fixed.insert(storage_of(n->inputs[k]));
   }
@@ -77,7 +77,8 @@ class LayoutChooser {
  private:
   // Which values stay row-major, and which a convolution reads.
   void find_fixed() {
-    fixed_values(g_, options_, fixed_, soft_);
+    std::unordered_set<const Value*> viewed;
+    fixed_values(g_, options_, fixed_, soft_, viewed);
     for (Epilogue& e : epilogues_) {
       tiles_[e.kernel.node] = &e;
       absorbed_.insert(e.loops.begin(), e.loops.end());
@@ -93,8 +94,16 @@ class LayoutChooser {
               !along_channels(e.kernel, v))
             fixed_.insert(storage_of(v));
     }
-    for (const auto& n : g_.nodes)
-      if (n->as<ConvOp>()) wanted_.insert(n->inputs[0]);
+    // A copy costs less than a convolution that stays row-major, for which oneDNN has only a general kernel.
+    std::unordered_set<const Value*> images;
+    for (const auto& n : g_.nodes) {
+      if (!n->as<ConvOp>()) continue;
+      wanted_.insert(n->inputs[0]);
+      const auto it = tiles_.find(n.get());
+      if (options_.copy_viewed_images) images.insert(it == tiles_.end() ? n->outputs[0] : it->second->kernel.out);
+    }
+    for (const Value* v : viewed)
+      if (!images.count(v)) fixed_.insert(v);
   }
 
   // Tokens that a model transposes and then views as an image: the view becomes the loop, so that it can be channels

@@ -101,6 +101,9 @@ struct FuseOptions {
   bool shrink_repeats = false;
   /// Sums of convolutions of one image become one convolution (fuse/merge_convolutions.h).
   bool merge_convolutions = false;
+  /// Results of convolutions have their channels last even where matmul or attention reads a view of them, which then
+  /// is a copy (fuse/layouts.h).
+  bool copy_viewed_images = false;
   /// No fusion: every value in memory, one kernel each (to locate a fault).
   bool disabled = false;
 

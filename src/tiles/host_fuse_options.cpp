@@ -14,6 +14,7 @@ FuseOptions host_fuse_options() {
   o.hoist_elementwise = true;
   o.merge_convolutions = true;
   o.compute_views = true;
+  o.copy_viewed_images = true;
   o.split_reductions = true;
   o.few_threads = true;
   auto accepts = [](const TileKernel& k, std::string& why) {

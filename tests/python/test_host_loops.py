@@ -204,3 +204,39 @@ def test_reductions_along_rows(op, kind):
         np.testing.assert_allclose(
             sardonyx.compile(model)(x=x)["y"], function(x.astype(np.float64), 1), rtol=2e-5, atol=1e-5
         )
+
+
+@pytest.mark.parametrize("channels, side", [(64, 12), (24, 7), (3, 5)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_pooled_pixels_of_a_convolution(channels, side, threads):
+    """Pooling by attention, as in GCNet: a view of the image is multiplied by a softmax over its pixels."""
+    w, score = rand(channels, channels, 3, 3, seed=1) / 16, rand(1, channels, 1, 1, seed=2)
+    model = parse(
+        f"""
+  g (float[n, {channels}, h, w] x) => (float[n, {channels}, 1] y, float[n, {channels}, h, w] image) {{
+    a = Conv <pads = [1, 1, 1, 1]> (x, k)
+    s = Sigmoid (a)
+    image = Mul (a, s)
+    rows = Constant <value_ints = [0, 0, -1]> ()
+    pixels = Reshape (image, rows)
+    c = Conv (image, score)
+    flat = Reshape (c, rows)
+    p = Softmax <axis = 2> (flat)
+    t = Transpose <perm = [0, 2, 1]> (p)
+    y = MatMul (pixels, t)
+  }}""",
+        k=w,
+        score=score,
+    )
+    x = rand(2, channels, side, side + 1, seed=3)
+    got = sardonyx.compile(model, threads=threads)(x=x)
+    padded = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (1, 1), (1, 1)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    a = np.einsum("nchwij,ocij->nohw", windows, w.astype(np.float64))
+    image = a / (1 + np.exp(-a))
+    scores = np.einsum("nchw,c->nhw", image, score[0, :, 0, 0]).reshape(2, 1, -1)
+    p = np.exp(scores - scores.max(2, keepdims=True))
+    want = image.reshape(2, channels, -1) @ (p / p.sum(2, keepdims=True)).transpose(0, 2, 1)
+    # Sums of 576 products of about 1/16, by Winograd; their error is multiplied by the scores' sum over channels.
+    np.testing.assert_allclose(got["image"], image, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(got["y"], want, rtol=1e-3, atol=1e-3)

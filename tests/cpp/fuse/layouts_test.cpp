@@ -286,5 +286,42 @@ return %5)";
   EXPECT_THAT(in_any, Not(HasSubstr(kCopy)));
 }
 
+FuseOptions copying_views() {
+  FuseOptions o = any_device();
+  o.copy_viewed_images = true;
+  return o;
+}
+
+// The pixels of a convolution's result as rows of a matrix, as in attention over an image.
+TEST(LayoutsOfViewedImages, AViewThatAMatmulReadsIsACopy) {
+  const std::string graph = R"(%0 = input float32[n, 8, 8, 32]
+%1 = constant float32[16, 32, 3, 3] {...}
+%2 = constant float32[64, 4] {...}
+%3 = loop float32[n < n, c < 32, y < 8, x < 8]: tanh(%0[n, y, x, c])
+%4 = conv float32[n, 16, 8, 8]: %3, %1 {pads = [1, 1, 1, 1]}
+%5 = view float32[n, 16, 64]: %4
+%6 = matmul float32[n < n, c < 16, j < 4; k < 64]: %5[n, c, k], %2[k, j]
+return %6)";
+  EXPECT_THAT(after_pass("layouts", graph, any_device()), Not(HasSubstr("conv float32[n, 16, 8, 8] order")));
+  const std::string copied = after_pass("layouts", graph, copying_views());
+  EXPECT_THAT(copied, HasSubstr("conv float32[n, 16, 8, 8] order(0, 2, 3, 1): %3"));
+  EXPECT_THAT(copied,
+              HasSubstr("%5 = loop float32[i0 < n, i1 < 16, i2 < 64]: %4[i0, i1, floordiv(i2, 8), mod(i2, 8)]"));
+}
+
+TEST(LayoutsOfViewedImages, WhatAMatmulReadsItselfAndOtherValuesStayRowMajor) {
+  expect_unchanged("layouts", R"(%0 = input float32[n, 32, 8, 8]
+%1 = constant float32[16, 32, 3, 3] {...}
+%2 = constant float32[8, 4] {...}
+%3 = constant float32[64, 4] {...}
+%4 = loop float32[n < n, c < 32, y < 8, x < 8]: tanh(%0[n, c, y, x])
+%5 = view float32[n, 32, 64]: %4
+%6 = matmul float32[n < n, c < 32, j < 4; k < 64]: %5[n, c, k], %3[k, j]
+%7 = conv float32[n, 16, 8, 8]: %4, %1 {pads = [1, 1, 1, 1]}
+%8 = matmul float32[n < n, c < 16, y < 8, j < 4; k < 8]: %7[n, c, y, k], %2[k, j]
+return %6, %8)",
+                   copying_views());
+}
+
 }  // namespace
 }  // namespace sardonyx
