@@ -70,6 +70,9 @@ class Emitter {
   /// Sides of a short select are computed without branches, in which loads would wait for each other: loads take the
   /// condition (NVIDIA only, of values that the kernel does not write).
   bool guards_loads = false;
+  /// Casts between int64 and floats go through int32 where the value is known to fit (known_range.h), which suits
+  /// vectors.
+  bool vector_casts = false;
 
   /// For a GPU: index expressions are in 32 bits where this allows it, expressions of symbols alone become parameters,
   /// and divisions by them become multiplications by a number that the caller passes (see LoopSource::divisors).

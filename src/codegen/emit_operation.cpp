@@ -2,9 +2,17 @@
 #include <cmath>
 
 #include "codegen/emit_types.h"
+#include "codegen/known_range.h"
 
 namespace sardonyx::codegen {
 namespace {
+
+// Between int64 and a float: AVX2 has instructions for int32 only.
+bool is_64_bit_cast(const Expr& e) {
+  if (e->op != Op::kCast) return false;
+  const DType from = e->args[0]->dtype;
+  return (from == DType::kInt64 && plain_float(e->dtype)) || (plain_float(from) && e->dtype == DType::kInt64);
+}
 
 bool is_half(DType t) { return t == DType::kFloat16 || t == DType::kBFloat16; }
 
@@ -237,6 +245,8 @@ std::string Emitter::half_operation(const Expr& e, const std::vector<std::string
 std::string Emitter::operation(const Expr& e, const std::vector<std::string>& args) {
   const DType operand = e->args[0]->dtype;
   if (e->op == Op::kCast && (e->i & kCastSaturatesHalf)) return fmt::format("saturated_half({})", args[0]);
+  if (vector_casts && is_64_bit_cast(e) && fits_32_bits(e->args[0]))
+    return fmt::format("cast<{}>(i32({}))", type_name(e->dtype), args[0]);
   if (e->op == Op::kCast) return cast_text(operand, e->dtype, e->i, args[0]);
   if (e->op == Op::kBitCast) return fmt::format("bit_cast<{}>({})", type_name(e->dtype), args[0]);
   if (e->op == Op::kRandom) return fmt::format("random_uniform({}, {})", args[0], args[1]);

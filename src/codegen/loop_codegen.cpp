@@ -25,7 +25,7 @@ constexpr std::int64_t kTileRun = 512;      // elements of the vectorised loop p
 
 class Generator {
  public:
-  explicit Generator(LoopKernel kernel = {}) : kernel_(std::move(kernel)), emit_(text_) {}
+  explicit Generator(LoopKernel kernel = {}) : kernel_(std::move(kernel)), emit_(text_) { emit_.vector_casts = true; }
 
   LoopSource run() {
     if (kernel_.stages.size() == 1 && kernel_.outer.empty())

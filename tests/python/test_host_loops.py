@@ -240,3 +240,51 @@ def test_pooled_pixels_of_a_convolution(channels, side, threads):
     # Sums of 576 products of about 1/16, by Winograd; their error is multiplied by the scores' sum over channels.
     np.testing.assert_allclose(got["image"], image, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(got["y"], want, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("channels, size, scale", [(21, 8, 8), (3, 5, 3), (16, 7, 2)])
+def test_images_resized_by_interpolation(channels, size, scale):
+    """The indices of what is loaded are cast from floats, in vectors."""
+    model = parse(
+        f"""
+  g (float[n, {channels}, {size}, {size}] x) => (float[n, {channels}, h, w] y) {{
+    y = Resize <mode = "linear", coordinate_transformation_mode = "half_pixel"> (x, , s)
+  }}""",
+        s=np.array([1, 1, scale, scale], np.float32),
+    )
+    x = rand(2, channels, size, size)
+    at = np.clip((np.arange(size * scale) + 0.5) / scale - 0.5, 0, size - 1)
+    low = np.floor(at).astype(int)
+    high, part = np.minimum(low + 1, size - 1), at - low
+    rows = x[:, :, low] * (1 - part)[:, None] + x[:, :, high] * part[:, None]
+    want = rows[..., low] * (1 - part) + rows[..., high] * part
+    # Coordinates to 64 are rounded to 2^-18, which differences of pixels to 8 multiply.
+    np.testing.assert_allclose(sardonyx.compile(model)(x=x)["y"], want, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("by", [3, 2**31, -(2**40)])
+def test_casts_of_large_integers(by):
+    model = parse(
+        """
+  g (int64[n] x) => (float[n, 8] y, int64[n, 8] z) {
+    shape = Constant <value_ints = [1, 8]> ()
+    one = Constant <value_int = 1> ()
+    first = Constant <value_int = 0> ()
+    end = Constant <value_int = 8> ()
+    i = Range (first, end, one)
+    j = Mul (i, by)
+    f = Cast <to = 1> (j)
+    rows = Unsqueeze (x, axis)
+    r = Cast <to = 1> (rows)
+    y = Add (r, f)
+    t = Cast <to = 7> (f)
+    z = Add (rows, t)
+  }""",
+        by=np.array(by, np.int64),
+        axis=np.array([1], np.int64),
+    )
+    x = np.arange(5, dtype=np.int64)
+    got = sardonyx.compile(model)(x=x)
+    f = (np.arange(8) * np.int64(by)).astype(np.float32)
+    np.testing.assert_array_equal(got["y"], x[:, None].astype(np.float32) + f)
+    np.testing.assert_array_equal(got["z"], x[:, None] + f.astype(np.int64))
