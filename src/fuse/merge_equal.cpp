@@ -34,7 +34,7 @@ struct KeyHash {
 
 class Merger {
  public:
-  explicit Merger(Graph& g) : g_(g) {
+  Merger(Graph& g, const std::unordered_set<const Value*>& kept) : g_(g), pinned_(kept) {
     for (const auto& n : g.nodes)
       if (n->as<IfOp>() || n->as<WhileOp>()) pinned_.insert(n->inputs.begin(), n->inputs.end());
   }
@@ -129,7 +129,7 @@ class Merger {
 
   bool describe(const Node& n, Key& key) {
     for (const Value* v : n.outputs) {
-      key.text += std::string(name(v->dtype)) + fmt::format("{} ", v->rank());
+      key.text += std::string(name(v->dtype)) + fmt::format("{}{} ", v->rank(), join(v->storage_order));
       key.exprs.insert(key.exprs.end(), v->shape.begin(), v->shape.end());
     }
     const auto exprs = [&](std::initializer_list<Expr> list) {
@@ -181,8 +181,8 @@ class Merger {
 
 }  // namespace
 
-void merge_equal_nodes(Graph& g) {
-  Merger(g).run();
+void merge_equal_nodes(Graph& g, const std::unordered_set<const Value*>& kept) {
+  Merger(g, kept).run();
   remove_dead_nodes(g);
 }
 

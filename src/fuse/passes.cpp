@@ -196,7 +196,7 @@ constexpr Pass kPasses[] = {
      "After layouts: which dim is contiguous decides how a reduction is split; last, since other passes match whole "
      "reductions.",
      [](const FuseOptions& o) { return o.split_reductions && !o.disabled; },
-     [](PassState& s) { split_reductions(s.graph, s.options); }},
+     [](PassState& s) { split_reductions(s.graph, s.epilogues, s.options); }},
     {"remove_dead", "always", "Removes nodes that no output, check or symbol needs.",
      "Last: copies and packed weights have replaced values that nothing reads now.", always,
      [](PassState& s) { remove_dead_nodes(s.graph); }},

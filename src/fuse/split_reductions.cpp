@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "fuse/merge_equal.h"
@@ -421,7 +422,7 @@ class Splitter {
 
 }  // namespace
 
-void split_reductions(Graph& g, const FuseOptions& options) {
+void split_reductions(Graph& g, const std::vector<Epilogue>& epilogues, const FuseOptions& options) {
   const auto constants = constant_nodes(g);
   std::vector<Node*> nodes;
   for (const auto& n : g.nodes)
@@ -454,7 +455,15 @@ void split_reductions(Graph& g, const FuseOptions& options) {
   }
   if (!changed) return;
   sort_nodes(g);
-  merge_equal_nodes(g);  // parts of a mean, and of the squared differences from it
+  // Parts of a mean, and of the squared differences from it. Epilogues have expressions of their own, in which nothing
+  // is replaced.
+  std::unordered_set<const Value*> kept;
+  for (const Epilogue& e : epilogues) {
+    for (const Value* v : loads_of(e.kernel.epilogue)) kept.insert(v);
+    for (const Value* v : e.kernel.node->outputs) kept.insert(v);
+    for (const Node* n : e.loops) kept.insert(n->outputs.begin(), n->outputs.end());
+  }
+  merge_equal_nodes(g, kept);
 }
 
 }  // namespace sardonyx

@@ -288,3 +288,34 @@ def test_casts_of_large_integers(by):
     f = (np.arange(8) * np.int64(by)).astype(np.float32)
     np.testing.assert_array_equal(got["y"], x[:, None].astype(np.float32) + f)
     np.testing.assert_array_equal(got["z"], x[:, None] + f.astype(np.int64))
+
+
+def test_a_transposed_residual_beside_a_split_sum():
+    """The residual of the last convolution is the copy that the first one reads; a mean over all pixels is divided."""
+    channels, side = 16, 56
+    w, q = rand(channels, 1, 3, 3, seed=1) / 3, rand(channels, channels, 1, 1, seed=2) / 4
+    model = parse(
+        f"""
+  g (float[n, {side}, {side}, {channels}] tokens) => (float[n, {channels}, {side}, {side}] y) {{
+    t = Tanh (tokens)
+    x = Transpose <perm = [0, 3, 1, 2]> (t)
+    a = Conv <pads = [1, 1, 1, 1], group = {channels}> (x, w)
+    r = Relu (a)
+    axes = Constant <value_ints = [2, 3]> ()
+    mean = ReduceMean <keepdims = 1> (r, axes)
+    gate = Sigmoid (mean)
+    s = Mul (r, gate)
+    p = Conv (s, q)
+    y = Add (p, x)
+  }}""",
+        w=w,
+        q=q,
+    )
+    tokens = rand(2, side, side, channels, seed=3)
+    x = np.tanh(tokens.astype(np.float64)).transpose(0, 3, 1, 2)
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)]), (3, 3), (2, 3))
+    r = np.maximum(np.einsum("nchwij,cij->nchw", windows, w[:, 0].astype(np.float64)), 0)
+    s = r / (1 + np.exp(-r.mean((2, 3), keepdims=True)))
+    want = np.einsum("nchw,oc->nohw", s, q[:, :, 0, 0].astype(np.float64)) + x
+    # Sums of 16 and 9 products of about 1.
+    np.testing.assert_allclose(sardonyx.compile(model)(tokens=tokens)["y"], want, rtol=1e-4, atol=1e-4)
