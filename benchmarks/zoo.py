@@ -267,6 +267,16 @@ TEXT: dict[str, Entry] = {
     "rembert_8_layers": Entry("RemBertModel", "RemBertConfig", {"num_hidden_layers": 8}, {"input_embedding_size": 64}),
     "esm": Entry("EsmModel", "EsmConfig", base(num_hidden_layers=12, vocab_size=1000, pad_token_id=1, mask_token_id=32), {"position_embedding_type": "rotary"}),
     "deberta_base": Entry("DebertaModel", "DebertaConfig"),
+    "qwen3_5_2_layers": Entry("Qwen3_5TextModel", "Qwen3_5TextConfig", {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"], "pad_token_id": 0} | NO_CACHE, {"num_key_value_heads": 2, "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 32}),
+    "granite_swa_2_layers": Entry("GraniteSWAModel", "GraniteSWAConfig", {"num_hidden_layers": 2, "pad_token_id": 0} | NO_CACHE, {"num_key_value_heads": 2}),
+    "gpt_neox_japanese_2_layers": Entry("GPTNeoXJapaneseModel", "GPTNeoXJapaneseConfig", {"num_hidden_layers": 2} | NO_CACHE),
+    "minicpm3_2_layers": Entry("MiniCPM3Model", "MiniCPM3Config", {"num_hidden_layers": 2, "pad_token_id": 0} | NO_CACHE, {"num_key_value_heads": 4, "q_lora_rank": 32, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v_head_dim": 16}),
+    "youtu_2_layers": Entry("YoutuModel", "YoutuConfig", {"num_hidden_layers": 2, "pad_token_id": 0} | NO_CACHE, {"num_key_value_heads": 4, "q_lora_rank": 32, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v_head_dim": 16}),
+    "arcee_2_layers": Entry("ArceeModel", "ArceeConfig", {"num_hidden_layers": 2, "pad_token_id": 0} | NO_CACHE, {"num_key_value_heads": 2}),
+    "nanochat": Entry("NanoChatModel", "NanoChatConfig", {"pad_token_id": 0} | NO_CACHE, {"num_key_value_heads": 2}),
+    "xlm_roberta_xl_2_layers": Entry("XLMRobertaXLModel", "XLMRobertaXLConfig", {"num_hidden_layers": 2}),
+    "megatron_bert_8_layers": Entry("MegatronBertModel", "MegatronBertConfig", {"num_hidden_layers": 8}),
+    "bigbird_pegasus_2_layers": Entry("BigBirdPegasusModel", "BigBirdPegasusConfig", {"encoder_layers": 2, "decoder_layers": 2} | NO_CACHE, {"d_model": 128, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 256, "decoder_ffn_dim": 256}),
 }  # fmt: skip
 #: With the size of the image.
 VISION: dict[str, tuple[Entry, int]] = {
@@ -315,9 +325,15 @@ VISION: dict[str, tuple[Entry, int]] = {
     "depth_anything_small": (Entry("DepthAnythingForDepthEstimation", "DepthAnythingConfig"), 518),
     "zoedepth": (Entry("ZoeDepthForDepthEstimation", "ZoeDepthConfig"), 384),
     "donut_swin": (Entry("DonutSwinModel", "DonutSwinConfig", {}, {"window_size": 2}), 448),
+    "pixio_6_layers": (Entry("PixioModel", "PixioConfig", {"num_hidden_layers": 6}), 256),
+    "sapiens2": (Entry("Sapiens2Model", "Sapiens2Config"), 512),
+    "tipsv2_vision": (Entry("Tipsv2VisionModel", "Tipsv2VisionConfig"), 224),
+    "radio": (Entry("RadioModel", "RadioConfig"), 256),
+    "sam3_vit_8_layers": (Entry("Sam3ViTModel", "Sam3ViTConfig", {"num_hidden_layers": 8}), 504),
+    "mobilenet_v2_hf": (Entry("MobileNetV2Model", "MobileNetV2Config"), 224),
 }  # fmt: skip
 #: These have stages of their own widths; the others are made narrow.
-STAGED = {"convnextv2_tiny", "poolformer_s12", "segformer_b0", "pvt_v2_b0", "cvt_13", "levit", "mobilevit_small", "focalnet_tiny", "mobilenet_v1", "bit_50", "glpn", "hiera_tiny", "swin_hf_tiny", "swin2sr", "pvt_tiny", "swinv2_hf_tiny", "textnet_tiny", "dinov3_convnext_tiny", "superpoint", "efficientnet_hf_b7", "donut_swin"}  # fmt: skip
+STAGED = {"convnextv2_tiny", "poolformer_s12", "segformer_b0", "pvt_v2_b0", "cvt_13", "levit", "mobilevit_small", "focalnet_tiny", "mobilenet_v1", "bit_50", "glpn", "hiera_tiny", "swin_hf_tiny", "swin2sr", "pvt_tiny", "swinv2_hf_tiny", "textnet_tiny", "dinov3_convnext_tiny", "superpoint", "efficientnet_hf_b7", "donut_swin", "mobilenet_v2_hf"}  # fmt: skip
 #: With the shape of an input, and of a small one.
 SPEECH: dict[str, tuple[Entry, tuple[int, ...], tuple[int, ...]]] = {
     name: (Entry(f"{kind}Model", f"{kind}Config", {}, {"conv_dim": [32] * 7}), (32000,), (4000,))
