@@ -86,7 +86,7 @@ std::optional<ByteNumber> byte_number(const Expr& e, const Expr& load) {
 // results at a time.
 class EpilogueWriter {
  public:
-  EpilogueWriter(Emitter& e, const Contraction& c, const Value& accumulator, bool fetches)
+  EpilogueWriter(Emitter& e, const Contraction& c, const Value& accumulator, bool fetches, bool octets)
       : e_(e),
         c_(c),
         accumulator_(accumulator),
@@ -94,8 +94,8 @@ class EpilogueWriter {
         result_(flatten_loads(c.result)),
         sum_(type_name(accumulator.dtype)) {
     if (!c.pair) find_loads();
-    octets_ = fetches && stores_octets(c);
-    if (octets_ && !c.pair) row_ = row_bytes(c, loads_);
+    octets_ = (fetches || (octets && !c.pair)) && stores_octets(c);
+    if (octets_ && fetches && !c.pair) row_ = row_bytes(c, loads_);
     if (row_) number_ = byte_number(result_, loads_[*row_]);
   }
 
@@ -116,9 +116,9 @@ class EpilogueWriter {
       e_.close();
     }
     if (!loads_.empty()) write_read();
+    if (octets_ && !c_.pair) write_octets();
     write_element();
     if (octets_ && c_.pair && size_of(c_.out->dtype) == 1) write_pairs();
-    if (octets_ && !c_.pair) write_octets();
     return loads_.empty() ? "" : fmt::format("  struct Read {{{} }};\n", members_);
   }
 
@@ -180,9 +180,13 @@ class EpilogueWriter {
     begin(c_.pair
               ? fmt::format("SDX_FN void pair(u32 z, u32 row, u32 col, {0} sum, {0} next) const", sum_)
               : fmt::format("SDX_FN void element(u32 z, u32 row, u32 col, {} sum{}) const", sum_, read_parameter()));
-    bind();
-    const std::string x = e_.value(result_), at = e_.value(storage_offset(*c_.out, c_.out_index));
-    e_.line(fmt::format("{}[{}] = {};", e_.buffer(c_.out), at, x));
+    if (octets_ && !fetches_) {
+      e_.line(fmt::format("*place(z, row, col) = result(z, row, col, sum{});", loads_.empty() ? "" : ", r"));
+    } else {
+      bind();
+      const std::string x = e_.value(result_), at = e_.value(storage_offset(*c_.out, c_.out_index));
+      e_.line(fmt::format("{}[{}] = {};", e_.buffer(c_.out), at, x));
+    }
     e_.close();
   }
 
@@ -208,7 +212,7 @@ class EpilogueWriter {
     begin(fmt::format("SDX_FN auto result(u32 z, u32 row, u32 col, {} sum{}) const", sum_, read_parameter()));
     bind();
     if (number_) e_.bind_value(number_->e, "r.number");
-    const Emitter::Wide wide = e_.wide(result_);
+    const Emitter::Wide wide = fetches_ ? e_.wide(result_) : Emitter::Wide{};
     e_.line(fmt::format("return {};", wide.text.empty() ? fmt::format("Out({})", e_.value(result_)) : wide.text));
     e_.close();
     write_place();
@@ -322,6 +326,7 @@ class Writer {
     p.pairs = static_cast<bool>(c.pair);
     p.computed_rows = rows ? row_height : 0;
     if (p.chip.policy.narrow_indices) e_.range = &range_;
+    e_.joins_bounds = p.chip.policy.joins_bounds;
     const std::int64_t line = 128 / static_cast<std::int64_t>(size_of(c.type));
     const bool checked = a_.checked(e_.range) && a_.run() > 0 && a_.run() % line == 0;
     p.to_lds = p.vectors() && p.full_columns && b_.linear() && (a_.linear() || checked);
@@ -355,7 +360,7 @@ class Writer {
       p.scales_follow = b_.scales_follow();
     }
     const bool copy_engine = p.chip.has(Feature::kTensorCopy) && !rows_;
-    const std::string reads = EpilogueWriter(e_, c_, accumulator, copy_engine).write();
+    const std::string reads = EpilogueWriter(e_, c_, accumulator, copy_engine, p.chip.policy.octet_results).write();
     if (copy_engine) find_copied();
     if (loaded) emit_wait();
     assemble(reads + row);

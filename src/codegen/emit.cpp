@@ -220,6 +220,7 @@ std::string Emitter::compute(const Expr& e) {
       return reduction(e);
     default: {
       if (quantizes) text = quantization(e);
+      if (text.empty() && joins_bounds) text = bounded_half(e);
       if (!text.empty()) break;
       std::vector<std::string> a;
       bool in_32 = e->dtype != DType::kInt64 || narrow(e);

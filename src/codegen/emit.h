@@ -74,6 +74,9 @@ class Emitter {
   /// vectors.
   bool vector_casts = false;
 
+  /// Maxima and minima before a rounding to float16 that saturates become bounds of it. For AMD's GPUs.
+  bool joins_bounds = false;
+
   /// For a GPU: index expressions are in 32 bits where this allows it, expressions of symbols alone become parameters,
   /// and divisions by them become multiplications by a number that the caller passes (see LoopSource::divisors).
   IndexRange* range = nullptr;
@@ -124,6 +127,7 @@ class Emitter {
   std::string operation(const Expr& e, const std::vector<std::string>& a);
   std::string half_operation(const Expr& e, const std::vector<std::string>& a);
   std::string one_plus(const Expr& e);
+  std::string bounded_half(const Expr& e);
   // Quantisation by a known scale; empty: `e` is something else.
   std::string quantization(const Expr& e);
   std::string wide_codes(const Codes& c);

@@ -221,6 +221,22 @@ std::string Emitter::one_plus(const Expr& e) {
   return {};
 }
 
+// Relu and Clip with known bounds as part of a rounding to float16 that saturates; empty: `e` is something else.
+std::string Emitter::bounded_half(const Expr& e) {
+  if (e->op != Op::kCast || !(e->i & kCastSaturatesHalf) || e->args[0]->dtype != DType::kFloat32) return {};
+  constexpr double kLargest = 65504;
+  double lo = -kLargest, hi = kLargest;
+  Expr x = e->args[0];
+  while ((x->op == Op::kMax || x->op == Op::kMin) && is_const(x->args[1])) {
+    const double bound = x->args[1]->f;
+    if (!(bound >= lo && bound <= hi)) break;
+    (x->op == Op::kMax ? lo : hi) = bound;
+    x = x->args[0];
+  }
+  if (lo == -kLargest && hi == kLargest) return {};
+  return fmt::format("bounded_half({}, {:a}f, {:a}f)", value(x), lo, hi);
+}
+
 // A cheaper form, exact enough if only 16-bit values are read or written. Empty if there is none.
 std::string Emitter::half_operation(const Expr& e, const std::vector<std::string>& a) {
   if (compute_type(e->args[0]->dtype) != DType::kFloat32) return {};

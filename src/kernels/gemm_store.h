@@ -35,9 +35,45 @@ SDX_FN u32 multiple(u32 x) {
   return x;
 }
 
+#if defined(__AMDGCN__)
+/// Whether results of neighbouring columns are stored with one instruction. The compiler would have to find out that
+/// single stores follow one another, address by address.
+template <class P>
+inline constexpr bool kStoresRuns = P::kOctets && P::kFullColumns;
+
+/// Stores the results of N neighbouring columns, from a multiple of N on: result(e) of column e.
+template <int N, class P, class Result>
+SDX_FN void store_run(const P& p, u32 z, u32 row, u32 col, const Result& result) {
+  using Out = typename P::Out;
+  struct {
+    Out x[N];
+  } y;
+#pragma clang loop unroll(full)
+  for (int e = 0; e < N; ++e) y.x[e] = result(e);
+  constexpr int kBytes = sizeof(y) < 16 ? int(sizeof(y)) : 16;
+  using Words = u32 __attribute__((ext_vector_type(kBytes / 4)));
+  auto* to = (__attribute__((address_space(1))) Words*)p.place(z, row, col);
+#pragma clang loop unroll(full)
+  for (int k = 0; k < int(sizeof(y)) / kBytes; ++k) {
+    Words w;
+    __builtin_memcpy(&w, (const char*)&y + k * kBytes, kBytes);
+    to[k] = w;
+  }
+}
+#else
+template <class P>
+inline constexpr bool kStoresRuns = false;
+#endif
+
 /// Passes sums of neighbouring columns, the first of which is even, to P.
 template <int N, class P, class Acc>
 SDX_FN void store_columns(const P& p, u32 z, u32 row, u32 col, const Acc* x) {
+#if defined(__AMDGCN__)
+  if constexpr (kStoresRuns<P> && N % 4 == 0) {
+    store_run<N>(p, z, row, col, [&](int e) { return p.result(z, row, col + e, x[e]); });
+    return;
+  }
+#endif
 #pragma clang loop unroll(full)
   for (int e = 0; e < N; e += P::kPairs ? 2 : 1) {
     if constexpr (P::kPairs)
@@ -45,6 +81,19 @@ SDX_FN void store_columns(const P& p, u32 z, u32 row, u32 col, const Acc* x) {
     else
       p.element(z, row, col + e, x[e]);
   }
+}
+
+/// The same with what the epilogue reads.
+template <int N, class P, class Acc, class Read>
+SDX_FN void store_columns(const P& p, u32 z, u32 row, u32 col, const Acc* x, const Read (&reads)[N]) {
+#if defined(__AMDGCN__)
+  if constexpr (kStoresRuns<P> && N % 4 == 0) {
+    store_run<N>(p, z, row, col, [&](int e) { return p.result(z, row, col + e, x[e], reads[e]); });
+    return;
+  }
+#endif
+#pragma clang loop unroll(full)
+  for (int e = 0; e < N; ++e) p.element(z, row, col + e, x[e], reads[e]);
 }
 
 /// See store_acc(). Whole: all results lie within the output.
@@ -110,12 +159,10 @@ SDX_FN void store_parts(const P& p, AccTile& acc, shared_f32* stage, u32 z, u32 
         }
         const u32 out_row = row + i * 16 + r, out_col = multiple<kWidth>(col + h * 16 + c);
         if (!Whole && (out_row >= p.m || out_col >= p.n)) continue;
-        if constexpr (kReads) {
-#pragma clang loop unroll(full)
-          for (int e = 0; e < kWidth; ++e) p.element(z, out_row, out_col + e, x[e], reads[q][e]);
-        } else {
+        if constexpr (kReads)
+          store_columns<kWidth>(p, z, out_row, out_col, x, reads[q]);
+        else
           store_columns<kWidth>(p, z, out_row, out_col, x);
-        }
       }
       if constexpr (Slices > 1)
         lds_barrier();
@@ -216,12 +263,12 @@ struct TransposedAcc {
           Acc x[Run];
 #pragma clang loop unroll(full)
           for (int e = 0; e < Run; ++e) x[e] = acc[first + i][run * kTiles + e / 4][e % 4];
-          if constexpr (kReads) {
-#pragma clang loop unroll(full)
-            for (int e = 0; e < Run; ++e) p.element(z, at, c + e, x[e], kEarly ? columns[run][e] : reads[i][run][e]);
-          } else {
+          if constexpr (kEarly)
+            store_columns<Run>(p, z, at, c, x, columns[run]);
+          else if constexpr (kReads)
+            store_columns<Run>(p, z, at, c, x, reads[i][run]);
+          else
             store_columns<Run>(p, z, at, c, x);
-          }
         }
       }
     }

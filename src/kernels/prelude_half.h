@@ -29,6 +29,17 @@ SDX_FN bool isnan(bf16 x) { return (x.bits & 0x7fff) > 0x7f80; }
 SDX_FN bool isinf(f16 x) { return (bit_cast<u16>(x) & 0x7fff) == 0x7c00; }
 SDX_FN bool isinf(bf16 x) { return (x.bits & 0x7fff) == 0x7f80; }
 SDX_FN f16 clamp(f16 x, f16 lo, f16 hi) { return cast<f16>(clamp(cast<f32>(x), cast<f32>(lo), cast<f32>(hi))); }
+#if defined(__AMDGCN__)
+/// max(lo, min(x, hi)), rounded; lo <= hi are finite. NaN stays NaN.
+SDX_FN f16 bounded_half(f32 x, f32 lo, f32 hi) {
+#if defined(SDX_NATIVE_MAXIMUM)
+  return cast<f16>(__builtin_elementwise_minimum(__builtin_elementwise_maximum(x, lo), hi));
+#else  // the median takes NaN for a small number; two selections would take four instructions instead of three
+  const f32 y = __builtin_amdgcn_fmed3f(x, lo, hi);
+  return cast<f16>(x != x ? x : y);
+#endif
+}
+#endif
 /// x rounded to T, saturating to the largest finite value; NaN stays NaN.
 SDX_FN f16 saturated_half(f32 x) {
 #if defined(__NVPTX__) && __CUDA_ARCH__ >= 800
@@ -36,6 +47,8 @@ SDX_FN f16 saturated_half(f32 x) {
   return __builtin_elementwise_minimum(__builtin_elementwise_maximum(cast<f16>(x), f16(-65504.0f)), f16(65504.0f));
 #elif defined(__NVPTX__)
   return cast<f16>(__nvvm_fmin_nan_f(__nvvm_fmax_nan_f(x, -65504.0f), 65504.0f));
+#elif defined(__AMDGCN__)
+  return bounded_half(x, -65504.0f, 65504.0f);
 #else
   return cast<f16>(clamp(x, -65504.0f, 65504.0f));
 #endif

@@ -95,7 +95,9 @@ constexpr KernelPolicy kAmdPolicy = {.narrow_indices = true,
                                      .kernels_per_module = 8,
                                      .finish = 6000,
                                      .any_address = true,
-                                     .long_rows = true};
+                                     .long_rows = true,
+                                     .joins_bounds = true,
+                                     .octet_results = true};
 // PTX of Hopper's matrix instructions is large, and is finally split into single kernels: compiling ResNet-50 takes 18
 // s of CPU time with 2 kernels per module, 20 with 1 or 4, 23 with 8. When weights are unpacked, one load in flight for
 // each thread does not keep an H200's memory busy; on AMD, the clock shows memory as busy and more vectors as slower.

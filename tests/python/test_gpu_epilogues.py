@@ -1,0 +1,82 @@
+"""Epilogues of GEMMs and convolutions on simulated GPUs: bounds, saturation and NaN in float16, and what they compile to."""
+
+import re
+import subprocess
+
+import numpy as np
+import onnx
+import pytest
+import sardonyx
+from cli_support import BUILD
+from onnx import TensorProto, helper, numpy_helper
+from test_amd_main_loops import OBJDUMP
+
+CHIPS = ["gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"]
+#: The operators after a product, and the same in numpy.
+ENDS = {
+    "none": ([], lambda x: x),
+    "relu": ([("Relu", [])], lambda x: np.maximum(x, 0)),
+    "relu6": ([("Clip", [0.0, 6.0])], lambda x: np.clip(x, 0, 6)),
+    "clip": ([("Clip", [-1e6, 100.0])], lambda x: np.clip(x, -1e6, 100)),
+    "low": ([("Clip", [-2e5, -1e5])], lambda x: np.clip(x, -2e5, -1e5)),
+    "relu of clip": ([("Clip", [-5.0, 7.0]), ("Relu", [])], lambda x: np.clip(x, 0, 7)),
+}
+
+
+def product(end, m, n, k, seed=0):
+    """a x w + bias, then `end`, with a column of w for each kind of large result. A product with the unit matrix follows, so
+    that results are stored in float16."""
+    w = np.random.default_rng(seed).standard_normal((k, n)).astype(np.float32)
+    bias = np.random.default_rng(seed + 1).standard_normal(n).astype(np.float32)
+    w[:, 3], w[:, 4] = 100, -100
+    constants = {"w": w, "bias": bias, "unit": np.eye(n, dtype=np.float32)}
+    nodes = [helper.make_node("MatMul", ["a", "w"], ["p"]), helper.make_node("Add", ["p", "bias"], ["v0"])]
+    for at, (operator, bounds) in enumerate(end):
+        names = [f"bound{at}_{b}" for b in range(len(bounds))]
+        constants.update(zip(names, map(np.float32, bounds), strict=True))
+        nodes.append(helper.make_node(operator, [f"v{at}", *names], [f"v{at + 1}"]))
+    nodes.append(helper.make_node("MatMul", [f"v{len(end)}", "unit"], ["y"]))
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, s) for name, s in (("a", [m, k]), ("y", [m, n]))]
+    stored = [numpy_helper.from_array(np.asarray(c), name) for name, c in constants.items()]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), w, bias
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("chip", CHIPS)
+def test_results_in_float16_are_bounded_and_nan_stays(chip, end):
+    operators, reference = ENDS[end]
+    for m, n, k in ((70, 72, 64), (33, 30, 40)):
+        model, w, bias = product(operators, m, n, k)
+        a = np.random.default_rng(2).standard_normal((m, k)).astype(np.float32)
+        a[1], a[2, 0], a[3, 5] = 60000, np.nan, -np.nan
+        got = sardonyx.compile(model, device=f"sim:{chip}", precision="fp16")(a=a)["y"]
+        exact = a.astype(np.float16).astype(np.float32) @ w.astype(np.float16).astype(np.float32) + bias
+        want = np.clip(reference(exact), -65504, 65504)
+        assert np.isnan(got[2:4]).all() and not np.isnan(np.delete(got, [2, 3], 0)).any()
+        np.testing.assert_allclose(got, want, rtol=4e-3, atol=0.06)
+
+
+def disassembly(model, chip, folder):
+    """The instructions of all kernels."""
+    out, found = folder / "program.sdx", []
+    options = ["--precision", "fp16", "--cache-dir", "", "-o", out]
+    subprocess.run(
+        [BUILD / "bin" / "sardonyx", "compile", model, "--arch", chip, *options], check=True, capture_output=True
+    )
+    for part in out.read_bytes().split(b"\x7fELF")[1:]:
+        (folder / "code.elf").write_bytes(b"\x7fELF" + part)
+        command = [OBJDUMP, "-d", "--no-show-raw-insn", f"--mcpu={chip}", folder / "code.elf"]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        found += [line.split("//")[0].strip() for line in text.splitlines() if line.startswith("\t")]
+    return found
+
+
+@pytest.mark.parametrize("chip", [c for c in CHIPS if c != "gfx1030"])
+def test_relu_and_saturation_are_one_clamp(chip, tmp_path):
+    onnx.save(product(ENDS["relu"][0], 4096, 256, 256)[0], tmp_path / "product.onnx")
+    code = disassembly(tmp_path / "product.onnx", chip, tmp_path)
+    stored = sum(c.startswith(("v_cvt_f16_f32", "v_cvt_pk_f16_f32")) for c in code)
+    clamps = sum(bool(re.match(r"v_med3_|v_maximum|v_pk_maximum", c)) for c in code)
+    selections = sum("v_cndmask" in c or "v_dual_cndmask" in c for c in code)
+    assert clamps >= stored > 8 and selections < 1.5 * stored
