@@ -107,6 +107,111 @@ bool may_be(const Choice& c, const ProblemSizes& sizes) {
   return allows(c.batches, sizes.batches) && allows(c.m, sizes.m) && allows(c.n, sizes.n) && allows(c.k, sizes.k);
 }
 
+namespace {
+
+/// What the candidates cost for sizes that a run can have; infinity: not possible.
+using Costs = std::vector<double>;
+
+/// Sizes that are tried: all symbols alike, as powers of two. M is often a product of sizes, of which all but one are 1
+/// while decoding: where kernels for few rows go far (those of packed weights), every power of two is tried for one
+/// symbol, and counts if such a kernel is taken.
+std::vector<Costs> tried_costs(const Choice& choice, int units) {
+  std::vector<Costs> all;
+  // False for sizes that overflow 64 bits.
+  const auto add = [&](const SymbolValues& symbols, bool few_rows_only) {
+    try {
+      const ProblemSizes s = sizes_of(choice, symbols);
+      Costs costs;
+      for (const Candidate& c : choice.candidates)
+        costs.push_back(possible(c, s, symbols) ? cost_of(c, s, symbols, units)
+                                                : std::numeric_limits<double>::infinity());
+      // Ranks, which are negative, are not times.
+      const double least = *std::min_element(costs.begin(), costs.end());
+      if (!std::isinf(least) && !(few_rows_only && least > 0)) all.push_back(std::move(costs));
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  std::set<int> symbols_used;
+  for_expressions(choice, [&](const Expr& e) {
+    visit(e, [&](const Expr& x) {
+      if (x->op == Op::kSym) symbols_used.insert(static_cast<int>(x->i));
+    });
+  });
+  for (std::int64_t size = 1; size <= kMostTried; size *= 2) {
+    SymbolValues symbols;
+    for (const int k : symbols_used) symbols.set(k, size);
+    if (!add(symbols, false)) break;
+  }
+  const bool far = std::any_of(choice.candidates.begin(), choice.candidates.end(), [](const Candidate& c) {
+    return !c.tiling.empty() && c.tiling.front().few_rows && c.tiling.front().rows > kFewRows;
+  });
+  for (const int one : symbols_used)
+    for (std::int64_t size = 2; far && size <= kMostFewRows; size *= 2) {
+      SymbolValues symbols;
+      for (const int k : symbols_used) symbols.set(k, k == one ? size : 1);
+      if (!add(symbols, true)) break;
+    }
+  return all;
+}
+
+/// The number of each candidate's kernel: split-K in one launch needs no kernel of its own for each number of splits.
+std::vector<std::size_t> kernels_of(const Choice& choice) {
+  const auto kernel = [](const Candidate& c) { return std::string_view(c.name).substr(0, c.name.find(" / ")); };
+  std::vector<std::size_t> kernels;
+  for (std::size_t k = 0; k < choice.candidates.size(); ++k) {
+    const Candidate& c = choice.candidates[k];
+    kernels.push_back(k);
+    for (std::size_t j = 0; j < k && !c.tiling.empty() && c.tiling[0].tree_acc > 0; ++j)
+      if (kernel(choice.candidates[j]) == kernel(c)) kernels.back() = std::min(kernels.back(), kernels[j]);
+  }
+  return kernels;
+}
+
+/// Takes few kernels so that for each of the sizes one of them is slower than the fastest by at most the share `worth`:
+/// the one that is good enough for the most sizes, then for the most of those left. Of equal ones, the faster.
+void take_cover(std::vector<Costs> left, const std::vector<std::size_t>& kernels, double worth,
+                std::vector<bool>& taken) {
+  const auto cost = [&](const Costs& c, std::size_t kernel) {
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t k = 0; k < c.size(); ++k)
+      if (kernels[k] == kernel) least = std::min(least, c[k]);
+    return least;
+  };
+  const auto enough = [&](const Costs& c, std::size_t kernel) {
+    return cost(c, kernel) < *std::min_element(c.begin(), c.end()) * (1 + worth);
+  };
+  const std::vector<Costs> all = left;
+  std::set<std::size_t> chosen;
+  while (!left.empty()) {
+    std::size_t best = 0, most = 0;
+    double fastest = 0;
+    for (std::size_t kernel = 0; kernel < kernels.size(); ++kernel) {
+      std::size_t good = 0;
+      double ratios = 0;
+      for (const Costs& c : left)
+        if (enough(c, kernel)) {
+          ++good;
+          ratios += cost(c, kernel) / *std::min_element(c.begin(), c.end());
+        }
+      if (good == 0 || good < most || (good == most && ratios >= fastest)) continue;
+      best = kernel, most = good, fastest = ratios;
+    }
+    if (most == 0) break;
+    chosen.insert(best);
+    left.erase(std::remove_if(left.begin(), left.end(), [&](const Costs& c) { return enough(c, best); }), left.end());
+  }
+  for (const Costs& c : all) {
+    std::size_t best = c.size();
+    for (std::size_t k = 0; k < c.size(); ++k)
+      if (chosen.count(kernels[k]) > 0 && (best == c.size() || c[k] < c[best])) best = k;
+    if (best < c.size()) taken[best] = true;
+  }
+}
+
+}  // namespace
+
 std::vector<bool> taken_by_rule(const Choice& choice, int units, double worth) {
   std::vector<bool> taken;
   bool tilings = false;
@@ -114,46 +219,17 @@ std::vector<bool> taken_by_rule(const Choice& choice, int units, double worth) {
     taken.push_back(c.tiling.empty() && (!is_const(c.cost) || is_const(c.cost, 0)));
     tilings = tilings || !c.tiling.empty();
   }
-  // False for sizes that overflow 64 bits.
-  const auto consider = [&](const SymbolValues& symbols, bool few_rows_only) {
-    try {
-      const std::vector<std::size_t> order = by_cost(choice, symbols, units);
-      if (order.empty() || taken[order.front()]) return true;
-      const double least = cost_of(choice.candidates[order.front()], sizes_of(choice, symbols), symbols, units);
-      // Ranks, which are negative, are not times.
-      if (few_rows_only && least > 0) return true;
-      const ProblemSizes s = sizes_of(choice, symbols);
-      const bool covered = least > 0 && std::any_of(order.begin(), order.end(), [&](std::size_t k) {
-                             return taken[k] && cost_of(choice.candidates[k], s, symbols, units) < least * (1 + worth);
-                           });
-      if (!covered) taken[order.front()] = true;
-      return true;
-    } catch (const Error&) {
-      return false;
-    }
-  };
-  std::set<int> all;
-  for_expressions(choice, [&](const Expr& e) {
-    visit(e, [&](const Expr& x) {
-      if (x->op == Op::kSym) all.insert(static_cast<int>(x->i));
-    });
-  });
-  for (std::int64_t size = 1; tilings && size <= kMostTried; size *= 2) {
-    SymbolValues symbols;
-    for (const int k : all) symbols.set(k, size);
-    if (!consider(symbols, false)) break;
+  if (!tilings) return taken;
+  std::vector<Costs> left;
+  for (Costs& c : tried_costs(choice, units)) {
+    const auto best = static_cast<std::size_t>(std::min_element(c.begin(), c.end()) - c.begin());
+    if (taken[best]) continue;
+    if (worth > 0 && c[best] > 0)
+      left.push_back(std::move(c));
+    else
+      taken[best] = true;
   }
-  // M is often a product of sizes, of which all but one are 1 while decoding. Where kernels for few rows go far (those
-  // of packed weights), every power of two is tried.
-  const bool far = std::any_of(choice.candidates.begin(), choice.candidates.end(), [](const Candidate& c) {
-    return !c.tiling.empty() && c.tiling.front().few_rows && c.tiling.front().rows > kFewRows;
-  });
-  for (const int one : all)
-    for (std::int64_t size = 2; far && size <= kMostFewRows; size *= 2) {
-      SymbolValues symbols;
-      for (const int k : all) symbols.set(k, k == one ? size : 1);
-      if (!consider(symbols, true)) break;
-    }
+  take_cover(std::move(left), kernels_of(choice), worth, taken);
   return taken;
 }
 

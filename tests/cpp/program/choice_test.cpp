@@ -83,6 +83,21 @@ TEST(Choice, TheSameRuleSaysWhatToCompile) {
   EXPECT_EQ(taken_by_rule(c, 1), (std::vector<bool>{true, false, false}));
 }
 
+TEST(Choice, FewTilingsAreTakenIfOthersAreHardlySlower) {
+  // The first is the best for small sizes and the last for large ones; the second takes 4 and 2 % longer.
+  GpuTiling small, both, large;
+  small.rows = small.cols = 16, small.alone_start = small.busy_start = 100;
+  both.rows = both.cols = 32, both.alone_start = both.busy_start = 104;
+  large.rows = large.cols = 32, large.alone_start = 300, large.busy_start = 102;
+  for (GpuTiling* t : {&small, &both, &large}) t->alone = t->busy = 0;
+  Choice c = example();
+  c.batches = c.k = 1;
+  c.candidates = {{"small", {}, {}, {small}}, {"both", {}, {}, {both}}, {"large", {}, {}, {large}}};
+  EXPECT_EQ(taken_by_rule(c, 4), (std::vector<bool>{true, true, true}));
+  EXPECT_EQ(taken_by_rule(c, 4, 0.1), (std::vector<bool>{false, true, false}));
+  EXPECT_EQ(taken_by_rule(c, 4, 0.03), (std::vector<bool>{true, true, false}));
+}
+
 TEST(Choice, NumbersThatAreNoneCostTheMost) {
   Choice c = example();
   GpuTiling broken, good;
