@@ -169,8 +169,9 @@ std::vector<std::size_t> kernels_of(const Choice& choice) {
   return kernels;
 }
 
-/// Takes few kernels so that for each of the sizes one of them is slower than the fastest by at most the share `worth`:
-/// the one that is good enough for the most sizes, then for the most of those left. Of equal ones, the faster.
+/// Takes few kernels, beside those of candidates that are taken already, so that for each of the sizes one of them is
+/// slower than the fastest by at most the share `worth`: the one that is good enough for the most sizes, then for the
+/// most of those left. Of equal ones, the faster.
 void take_cover(std::vector<Costs> left, const std::vector<std::size_t>& kernels, double worth,
                 std::vector<bool>& taken) {
   const auto cost = [&](const Costs& c, std::size_t kernel) {
@@ -184,6 +185,12 @@ void take_cover(std::vector<Costs> left, const std::vector<std::size_t>& kernels
   };
   const std::vector<Costs> all = left;
   std::set<std::size_t> chosen;
+  const auto take = [&](std::size_t kernel) {
+    chosen.insert(kernel);
+    left.erase(std::remove_if(left.begin(), left.end(), [&](const Costs& c) { return enough(c, kernel); }), left.end());
+  };
+  for (std::size_t k = 0; k < kernels.size(); ++k)
+    if (taken[k]) take(kernels[k]);
   while (!left.empty()) {
     std::size_t best = 0, most = 0;
     double fastest = 0;
@@ -199,8 +206,7 @@ void take_cover(std::vector<Costs> left, const std::vector<std::size_t>& kernels
       best = kernel, most = good, fastest = ratios;
     }
     if (most == 0) break;
-    chosen.insert(best);
-    left.erase(std::remove_if(left.begin(), left.end(), [&](const Costs& c) { return enough(c, best); }), left.end());
+    take(best);
   }
   for (const Costs& c : all) {
     std::size_t best = c.size();
@@ -221,13 +227,16 @@ std::vector<bool> taken_by_rule(const Choice& choice, int units, double worth) {
   }
   if (!tilings) return taken;
   std::vector<Costs> left;
+  bool seen = false;
   for (Costs& c : tried_costs(choice, units)) {
     const auto best = static_cast<std::size_t>(std::min_element(c.begin(), c.end()) - c.begin());
-    if (taken[best]) continue;
-    if (worth > 0 && c[best] > 0)
+    // The best for the smallest sizes is taken in any case: there, costs are mostly those of starts, and less well
+    // known.
+    if (worth > 0 && c[best] > 0 && seen)
       left.push_back(std::move(c));
     else
       taken[best] = true;
+    seen = seen || c[best] > 0;
   }
   take_cover(std::move(left), kernels_of(choice), worth, taken);
   return taken;
