@@ -8,7 +8,7 @@ namespace sdx {
 /// such array per split, and gemm_finish() adds them up.
 template <class P>
 struct SplitK : P {
-  static constexpr bool kPairs = false, kReadsRows = false;
+  static constexpr bool kPairs = false, kReadsRows = false, kOctets = false;
   static constexpr int kResultBytes = 4;
   using Acc = typename Matrix<typename P::T>::Acc;
   using Read = gemm_detail::NothingRead;  // gemm_finish() applies the epilogue

@@ -69,7 +69,7 @@ inline constexpr bool kStoresRuns = false;
 template <int N, class P, class Acc>
 SDX_FN void store_columns(const P& p, u32 z, u32 row, u32 col, const Acc* x) {
 #if defined(__AMDGCN__)
-  if constexpr (kStoresRuns<P> && N % 4 == 0) {
+  if constexpr (kStoresRuns<P> && __is_same(typename ReadOf<P>::Type, NothingRead) && N % 4 == 0) {
     store_run<N>(p, z, row, col, [&](int e) { return p.result(z, row, col + e, x[e]); });
     return;
   }

@@ -80,3 +80,29 @@ def test_relu_and_saturation_are_one_clamp(chip, tmp_path):
     clamps = sum(bool(re.match(r"v_med3_|v_maximum|v_pk_maximum", c)) for c in code)
     selections = sum("v_cndmask" in c or "v_dual_cndmask" in c for c in code)
     assert clamps >= stored > 8 and selections < 1.5 * stored
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1100", "gfx1201"])
+def test_parts_of_split_k_are_sums(chip, precision, bias):
+    """They are stored without the epilogue, in float32, whatever the results are."""
+    m, n, k = 48, 64, 4096
+    rng = np.random.default_rng(4)
+    constants = {
+        "w": rng.standard_normal((k, n)).astype(np.float32) / 64,
+        "bias": rng.standard_normal(n).astype(np.float32),
+    }
+    nodes = [helper.make_node("MatMul", ["a", "w"], ["p"]), helper.make_node("Add", ["p", "bias"], ["y"])]
+    if not bias:
+        nodes = [helper.make_node("MatMul", ["a", "w"], ["y"])]
+        del constants["bias"]
+    values = [helper.make_tensor_value_info(x, TensorProto.FLOAT, s) for x, s in (("a", [m, k]), ("y", [m, n]))]
+    stored = [numpy_helper.from_array(c, name) for name, c in constants.items()]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], stored)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    a = rng.standard_normal((m, k)).astype(np.float32)
+    got = sardonyx.compile(model, device=f"sim:{chip}", precision=precision)(a=a)["y"]
+    np.testing.assert_allclose(
+        got, a @ constants["w"] + constants.get("bias", 0), atol=2e-2 if precision == "fp16" else 1e-4
+    )
