@@ -52,20 +52,25 @@ void preload_arguments(llvm::Function& f) {
   }
 }
 
-bool multiplies_matrices(const llvm::Function& f) {
-  return llvm::any_of(llvm::instructions(f), [](const llvm::Instruction& i) {
+/// Whether it multiplies matrices and computes no exponentials: arithmetic of attention is worth packing.
+bool is_plain_gemm(const llvm::Function& f) {
+  bool matrices = false;
+  for (const llvm::Instruction& i : llvm::instructions(f)) {
     const auto* call = llvm::dyn_cast<llvm::CallBase>(&i);
     const llvm::Function* called = call ? call->getCalledFunction() : nullptr;
-    return called &&
-           (called->getName().starts_with("llvm.amdgcn.mfma") || called->getName().starts_with("llvm.amdgcn.wmma"));
-  });
+    if (called == nullptr) continue;
+    const llvm::StringRef name = called->getName();
+    if (name.starts_with("llvm.amdgcn.exp2") || name.starts_with("llvm.exp2")) return false;
+    matrices |= name.starts_with("llvm.amdgcn.mfma") || name.starts_with("llvm.amdgcn.wmma");
+  }
+  return matrices;
 }
 
 /// Whether superword-level parallelism may be of use: RDNA packs elements of up to 16 bits only, and GEMMs already
 /// load and store vectors. Searching for it takes a tenth of the time of compiling a GEMM.
 bool may_pack(const llvm::Function& f) {
   const Chip* chip = find_chip(f.getFnAttribute("target-cpu").getValueAsString());
-  if (f.getParent()->getTargetTriple().isAMDGPU() && multiplies_matrices(f)) return false;
+  if (f.getParent()->getTargetTriple().isAMDGPU() && is_plain_gemm(f)) return false;
   if (!f.getParent()->getTargetTriple().isAMDGPU() || chip == nullptr || chip->wave != 32) return true;
   const auto narrow = [](const llvm::Type* type) {
     const unsigned bits = type->getScalarSizeInBits();
