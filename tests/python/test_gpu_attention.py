@@ -440,7 +440,7 @@ def test_heads_of_all_sequences_in_one_dim(chip):
         helper.make_node("MatMul", ["weights", "v"], ["y"]),
     ]
     shape = ["batch", h, s, d]
-    model = model_of(nodes, {n: (np.float32, shape) for n in "qkv"}, {"y": (np.float32, shape)}, 18, ints)
+    model = model_of(nodes, dict.fromkeys("qkv", (np.float32, shape)), {"y": (np.float32, shape)}, 18, ints)
     feed = {n: values(3, h, s, d, seed=i) for i, n in enumerate("qkv")}
     (got,) = on_device(model, chip, feed)
     want = reference(*feed.values(), d**-0.5, bias=np.triu(np.full((s, s), -1e4), 1))
@@ -463,7 +463,9 @@ def test_transposed_keys_of_a_gemm(chip, precision):
     shape = ["batch", t, h, d]
     outputs = {"y": (np.float32, ["batch", h, t, t])}
     compiled = sardonyx.compile(
-        model_of(nodes, {n: (np.float32, shape) for n in "qk"}, outputs, 18), device=f"sim:{chip}", precision=precision
+        model_of(nodes, dict.fromkeys("qk", (np.float32, shape)), outputs, 18),
+        device=f"sim:{chip}",
+        precision=precision,
     )
     q, k = values(b, t, h, d), values(b, t, h, d, seed=1)
     got = compiled.run({"q": q, "k": k})["y"]
