@@ -8,7 +8,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 
 constexpr const char* kAttention = R"(%0 = input float32[1, 2, s, 16]
 %1 = input float32[1, 2, t, 16]
