@@ -1,6 +1,7 @@
 // Scatter, ScatterElements, ScatterND, TensorScatter and MaxUnpool: writing elements to positions that are data.
 #include <optional>
 
+#include "graph/analysis.h"
 #include "ops/families.h"
 #include "ops/tensor.h"
 
@@ -65,6 +66,7 @@ constexpr int kMostSteps = 8;  // loops and views between a Range and its use: e
 // An element of v as an expression of positions and sizes, through the loops and views that compute v. Empty if it
 // depends on data.
 Expr computed_element(const Value* v, const Exprs& at, int steps) {
+  if (v->content && v->content->size() == 1) return (*v->content)[0];
   const Node* n = v->producer;
   if (!n || steps == 0) return {};
   if (n->as<ViewOp>()) {
@@ -117,18 +119,63 @@ std::optional<Progression> progression_of(const Value* rows) {
   return p;
 }
 
-// Rows at known distances (a slice that is assigned to) are chosen by position: a loop, which is fused like any other.
-void scatter_progression(OpContext& c, Value* data, Value* rows, Value* updates, const Progression& p) {
+// The progression along an axis of known indices, of which there are `shape`. Those of the first position decide; all
+// must be numbers.
+std::optional<Progression> known_progression(const Exprs& content, const Exprs& shape, std::size_t axis,
+                                             const Expr& size) {
+  std::vector<std::int64_t> dims;
+  if (content.empty() || !constant_dims(shape, dims)) return {};
+  std::int64_t inner = 1;
+  for (std::size_t k = axis + 1; k < dims.size(); ++k) inner *= dims[k];
+  std::vector<std::int64_t> at;
+  for (const Expr& x : content) {
+    at.push_back(0);
+    if (!is_const_int(tensor::wrap_index(cast(x, DType::kInt64), size), at.back())) return {};
+  }
+  Progression p;
+  p.first = at[0];
+  if (dims[axis] > 1) p.step = at[static_cast<std::size_t>(inner)] - at[0];
+  if (p.step <= 0) return {};
+  for (std::size_t k = 0; k < at.size(); ++k)
+    if (at[k] != at[0] + static_cast<std::int64_t>(k) / inner % dims[axis] * p.step) return {};
+  return p;
+}
+
+// Where whole slices are written along an axis (torch's select_scatter and slice_scatter), and the same elements in all
+// of them: the progression of their indices.
+std::optional<Progression> progression_along(const Value* indices, std::size_t axis, const Value* data) {
+  for (std::size_t k = 0; k < data->shape.size(); ++k)
+    if (k != axis && !idx::provably_equal(indices->shape[k], data->shape[k])) return {};
+  if (indices->content) return known_progression(*indices->content, indices->shape, axis, data->shape[axis]);
+  Exprs vars;
+  for (const Expr& d : indices->shape) vars.push_back(loop_var(d));
+  const Expr raw = computed_element(indices, vars, kMostSteps);
+  if (!raw) return {};
+  const Expr at = tensor::wrap_index(cast(raw, DType::kInt64), data->shape[axis]), &m = vars[axis];
+  for (std::size_t k = 0; k < vars.size(); ++k)
+    if (k != axis && mentions(at, vars[k])) return {};
+  Progression p;
+  p.first = is_const(m) ? at : substitute(at, {{m, 0}});
+  if (is_const(indices->shape[axis], 1)) return p;
+  if (!is_const_int(substitute(at, {{m, 1}}) - p.first, p.step) || p.step <= 0) return {};
+  if (!same(at, p.first + m * p.step)) return {};
+  return p;
+}
+
+// Elements at known distances along an axis (a slice that is assigned to) are chosen by position: a loop, which is
+// fused like any other.
+void scatter_progression(OpContext& c, Value* data, const Expr& count, Value* updates, const Progression& p,
+                         std::size_t axis = 0) {
   c.require(data->dtype == updates->dtype, "updates of dtype {} for {}", name(updates->dtype), name(data->dtype));
-  const Expr count = rows->shape[0], last = p.first + (count - 1) * p.step;
-  const Expr inside = logical_and(compare(Op::kGe, p.first, 0), compare(Op::kLt, last, data->shape[0]));
+  const Expr last = p.first + (count - 1) * p.step;
+  const Expr inside = logical_and(compare(Op::kGe, p.first, 0), compare(Op::kLt, last, data->shape[axis]));
   c.graph().add_check(logical_or(inside, compare(Op::kEq, count, 0)), "an index is out of range");
   c.out(0, tensor::generate(c.graph(), data->shape, [&](const Exprs& i) {
-          const Expr from = i[0] - p.first, m = idx::floordiv(from, p.step);
-          Expr written = logical_and(compare(Op::kGe, from, 0), compare(Op::kLt, m, rows->shape[0]));
+          const Expr from = i[axis] - p.first, m = idx::floordiv(from, p.step);
+          Expr written = logical_and(compare(Op::kGe, from, 0), compare(Op::kLt, m, count));
           if (p.step > 1) written = logical_and(written, compare(Op::kEq, idx::mod(from, p.step), 0));
           Exprs j = i;
-          j[0] = m;
+          j[axis] = m;
           return select(written, tensor::at(updates, j), tensor::at(data, i));
         }));
 }
@@ -144,13 +191,17 @@ void scatter_elements_op(OpContext& c) {
       c.graph().add_check(compare(Op::kLe, indices->shape[k], data->shape[k]),
                           fmt::format("dim {} of the indices is larger than the data's", k));
   }
+  const int reduction = c.opset() >= 16 ? reduction_of(c) : 0;
+  if (reduction == 0 && !(data->content && updates->content))
+    if (const auto p = progression_along(indices, axis, data))
+      return scatter_progression(c, data, indices->shape[axis], updates, *p, axis);
   Value* rows = tensor::generate(c.graph(), indices->shape, [&](const Exprs& i) {
     Expr valid = constant_bool(true);
     Exprs j = i;
     j[axis] = component(tensor::at(indices, i), data->shape[axis], valid);
     return select(valid, idx::linearize(j, data->shape), Expr(-1));
   });
-  scatter_rows(c, data, rows, updates, c.opset() >= 16 ? reduction_of(c) : 0, 1);
+  scatter_rows(c, data, rows, updates, reduction, 1);
 }
 
 void scatter_nd_op(OpContext& c) {
@@ -181,7 +232,7 @@ void scatter_nd_op(OpContext& c) {
   });
   const int reduction = c.opset() >= 16 ? reduction_of(c) : 0;
   if (n == 1 && reduction == 0 && !data->content)
-    if (const auto p = progression_of(rows)) return scatter_progression(c, data, rows, updates, *p);
+    if (const auto p = progression_of(rows)) return scatter_progression(c, data, rows->shape[0], updates, *p);
   scatter_rows(c, data, rows, updates, reduction, idx::product(inner));
 }
 
