@@ -18,7 +18,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "operators.md"
 # Why an operator is not supported: the first pattern that matches its full name. Every unsupported operator must match one.
 REASONS = {
     "": [
-        (r"Sequence\w*|SplitToSequence|ConcatFromSequence|ReverseSequenceOfTensors", "sequences are out of scope"),
+        (r"SequenceMap", "graphs over sequences are out of scope"),
         (r"Optional\w*", "optionals are out of scope"),
         (r"String\w*|RegexFullMatch|TfIdfVectorizer", "strings are out of scope"),
         (r"ImageDecoder", "image decoding is out of scope"),
@@ -47,7 +47,7 @@ the operator set that the model imports.
 
 - "numbers" are all integers and floats of 8 to 64 bits and bfloat16; "floats" are float16, bfloat16, float32 and float64.
 - The 8-bit floats and the types of 4 and 2 bits can be stored, cast, quantised, dequantised, and moved by operators that take all dtypes.
-- Tensors of strings, sequences, optionals and sparse tensors as values are out of scope. Sparse initializers are converted to dense ones.
+- Sequences of tensors are supported where their lengths and positions are known when compiling; inputs, outputs and carried values are tensors. Tensors of strings, optionals and sparse tensors as values are out of scope. Sparse initializers are converted to dense ones.
 """
 
 

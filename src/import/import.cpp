@@ -30,7 +30,7 @@ class Importer : public GraphLowerer {
     lower_nodes(model_.graph, *graph);
     for (const model::ValueInfo& info : model_.graph.outputs) {
       Value* v = find(info.name);
-      if (!v) fail(ErrorKind::kInvalidModel, "graph output '{}' is not computed by any node", info.name);
+      if (!v) refuse_output(info.name, "the model");
       graph->outputs.push_back(v);
       graph->output_names.push_back(info.name);
     }
@@ -56,8 +56,7 @@ class Importer : public GraphLowerer {
     std::vector<Value*> out;
     for (const model::ValueInfo& info : body.outputs) {
       Value* v = find(info.name);
-      if (!v)
-        fail(ErrorKind::kInvalidModel, "output '{}' of graph '{}' is not computed by any node", info.name, body.name);
+      if (!v) refuse_output(info.name, fmt::format("graph '{}'", body.name));
       out.push_back(v);
     }
     return out;
@@ -76,6 +75,7 @@ class Importer : public GraphLowerer {
     Scope* outer;
     std::map<std::string, Value*> names;
     Graph* graph;
+    std::map<std::string, Sequence> sequences = {};
   };
 
   Value* find(const std::string& name) const {
@@ -99,6 +99,19 @@ class Importer : public GraphLowerer {
     return it == constants_.end() ? nullptr : it->second;
   }
 
+  const Sequence* find_sequence(const std::string& name) const {
+    for (const Scope* s = scope_; s; s = s->outer)
+      if (const auto it = s->sequences.find(name); it != s->sequences.end()) return &it->second;
+    return nullptr;
+  }
+
+  // Of a graph's output that is no tensor.
+  [[noreturn]] void refuse_output(const std::string& name, const std::string& graph) const {
+    if (find_sequence(name))
+      fail(ErrorKind::kUnsupported, "output '{}' of {} is a sequence; only tensors can be outputs", name, graph);
+    fail(ErrorKind::kInvalidModel, "output '{}' of {} is not computed by any node", name, graph);
+  }
+
   void add_initializers(const model::Graph& g, Graph& graph) {
     auto table = std::make_shared<Pending>();
     for (const model::Tensor& t : g.initializers) (*table)[t.name] = {&t, &graph};
@@ -118,15 +131,21 @@ class Importer : public GraphLowerer {
   void lower(const model::Node& node, Graph& graph) {
     const OpDef& op = operator_of(node, options_.custom.get());
     std::vector<Value*> inputs;
+    NodeSequences sequences;
     for (const std::string& name : node.inputs) {
       Value* v = name.empty() ? nullptr : find(name);
-      if (!v && !name.empty())
+      if (const Sequence* s = v || name.empty() ? nullptr : find_sequence(name))
+        sequences.inputs[static_cast<int>(inputs.size())] = *s;
+      else if (!v && !name.empty())
         fail(ErrorKind::kInvalidModel, "{}: input '{}' is not defined before it is used", node.describe(), name);
       inputs.push_back(v);
     }
-    const std::vector<Value*> outputs = lower_node(op, node, graph, std::move(inputs), *this);
+    const std::vector<Value*> outputs = lower_node(op, node, graph, std::move(inputs), *this, sequences);
     for (std::size_t k = 0; k < outputs.size(); ++k)
       if (outputs[k]) scope_->names[node.outputs[k]] = outputs[k];
+    for (auto& [k, s] : sequences.outputs)
+      if (static_cast<std::size_t>(k) < node.outputs.size() && !node.outputs[static_cast<std::size_t>(k)].empty())
+        scope_->sequences[node.outputs[static_cast<std::size_t>(k)]] = std::move(s);
   }
 
   struct PendingTensor {

@@ -71,12 +71,16 @@ const OpDef& operator_of(const model::Node& node, const CustomOperators* custom)
 }
 
 std::vector<Value*> lower_node(const OpDef& op, const model::Node& node, Graph& graph, std::vector<Value*> inputs,
-                               GraphLowerer& lowerer) {
+                               GraphLowerer& lowerer, NodeSequences& sequences) {
+  if (!op.sequences && !sequences.inputs.empty())
+    fail(ErrorKind::kUnsupported, "{}: input {} is a sequence, which {} does not take here", node.describe(),
+         sequences.inputs.begin()->first, node.op_type);
   check_types(node, inputs);
   const std::string saved = graph.origin;
   const std::string origin = node.name.empty() ? node.op_type : node.name + " (" + node.op_type + ")";
   graph.origin = origin;
   OpContext context(node, graph, std::move(inputs), lowerer);
+  context.set_sequences(std::move(sequences.inputs));
   try {
     op.lower(context);
   } catch (const Error& e) {
@@ -88,11 +92,13 @@ std::vector<Value*> lower_node(const OpDef& op, const model::Node& node, Graph& 
   }
   graph.origin = saved;
   std::vector<Value*> outputs = context.outputs();
+  sequences.outputs = context.sequence_outputs();
   for (std::size_t k = 0; k < node.outputs.size(); ++k) {
     if (node.outputs[k].empty()) {
       outputs[k] = nullptr;
       continue;
     }
+    if (sequences.outputs.count(static_cast<int>(k))) continue;
     if (!outputs[k]) fail(ErrorKind::kUnsupported, "{}: output {} is not supported", node.describe(), k);
     if (outputs[k]->name.empty()) outputs[k]->name = node.outputs[k];
   }

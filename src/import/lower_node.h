@@ -19,11 +19,17 @@ Value* add_input(Graph& graph, const model::ValueInfo& declared, const ImportOpt
 /// for a version that is too old.
 const OpDef& operator_of(const model::Node& node, const CustomOperators* custom);
 
-/// Appends a node's operator to the graph. `inputs`: in the operator's order, null where omitted. The result has a
-/// value for each of node.outputs, null where it is "". `lowerer` lowers the graphs in the node's attributes. Throws
-/// Error naming the node, kInvalidModel for inputs or attributes that do not fit, kUnsupported; and NeedInput.
+/// Sequences among a node's inputs and outputs, by their number.
+struct NodeSequences {
+  std::map<int, Sequence> inputs, outputs;
+};
+
+/// Appends a node's operator to the graph. `inputs`: in the operator's order, null where omitted and where `sequences`
+/// has a sequence. The result has a value for each of node.outputs, null where it is "" or a sequence, which
+/// `sequences` gets. `lowerer` lowers the graphs in the node's attributes. Throws Error naming the node, kInvalidModel
+/// for inputs or attributes that do not fit, kUnsupported; and NeedInput.
 std::vector<Value*> lower_node(const OpDef& op, const model::Node& node, Graph& graph, std::vector<Value*> inputs,
-                               GraphLowerer& lowerer);
+                               GraphLowerer& lowerer, NodeSequences& sequences);
 
 /// Makes results of operators outputs of the graph too, under their names: see ImportOptions::all_outputs.
 void add_all_outputs(Graph& graph, const std::map<std::string, Value*>& values);

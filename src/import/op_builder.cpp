@@ -42,8 +42,10 @@ std::vector<Value*> OpBuilder::op_with_outputs(std::size_t outputs, const std::s
   for (const Value* v : inputs) node.inputs.push_back(v ? v->name : "");  // for messages
   for (std::size_t k = 0; k < outputs; ++k) node.outputs.push_back(k ? fmt::format("{}.{}", node.name, k) : node.name);
   NoNestedGraphs lowerer;
+  NodeSequences sequences;
   std::vector<Value*> results =
-      lower_node(operator_of(node, options_.custom.get()), node, *graph_, std::move(inputs), lowerer);
+      lower_node(operator_of(node, options_.custom.get()), node, *graph_, std::move(inputs), lowerer, sequences);
+  if (!sequences.outputs.empty()) fail(ErrorKind::kUnsupported, "{}: makes a sequence", node.describe());
   for (std::size_t k = 0; k < outputs; ++k) results_[node.outputs[k]] = results[k];
   return results;
 }

@@ -45,6 +45,7 @@ namespace sardonyx {
   F(scan) \
   F(scatter) \
   F(select) \
+  F(sequence) \
   F(shape) \
   F(slice) \
   F(spectral) \

@@ -42,6 +42,12 @@ Value* OpContext::in(int k) const {
   return inputs_[static_cast<std::size_t>(k)];
 }
 
+const Sequence& OpContext::sequence(int k) const {
+  const auto at = sequences_.find(k);
+  if (at == sequences_.end()) invalid("input {} is no sequence", k);
+  return at->second;
+}
+
 void OpContext::out(int k, Value* v) {
   if (k < output_count()) outputs_[static_cast<std::size_t>(k)] = v;
 }

@@ -30,7 +30,11 @@ struct OpDef {
   LowerFn lower = nullptr;
   std::string dtypes = "all";  ///< for the documentation
   std::string notes = "";      ///< limits, for the documentation
+  bool sequences = false;      ///< takes or makes sequences of tensors
 };
+
+/// A sequence of tensors, whose length is known when compiling.
+using Sequence = std::vector<Value*>;
 
 class OpRegistry {
  public:
@@ -87,6 +91,14 @@ class OpContext {
   void out(int k, Value* v);
   const std::vector<Value*>& outputs() const { return outputs_; }
 
+  /// Inputs that are sequences, by their number; in() and opt() have none for them.
+  void set_sequences(std::map<int, Sequence> inputs) { sequences_ = std::move(inputs); }
+  bool is_sequence(int k) const { return sequences_.count(k) > 0; }
+  /// Input k, which must be a sequence.
+  const Sequence& sequence(int k) const;
+  void out_sequence(int k, Sequence elements) { sequence_outputs_[k] = std::move(elements); }
+  const std::map<int, Sequence>& sequence_outputs() const { return sequence_outputs_; }
+
   // Attributes, by type; the model's own value or the fallback.
   bool has_attr(std::string_view name) const { return node_.find(name) != nullptr; }
   std::int64_t attr(std::string_view name, std::int64_t fallback) const { return node_.get_int(name, fallback); }
@@ -134,6 +146,7 @@ class OpContext {
   const model::Node& node_;
   Graph& graph_;
   std::vector<Value*> inputs_, outputs_;
+  std::map<int, Sequence> sequences_, sequence_outputs_;
   GraphLowerer& lowerer_;
 };
 

@@ -5,7 +5,10 @@
 namespace sardonyx {
 namespace {
 
-void identity_op(OpContext& c) { c.out(0, c.in(0)); }
+void identity_op(OpContext& c) {
+  if (c.is_sequence(0)) return c.out_sequence(0, c.sequence(0));
+  c.out(0, c.in(0));
+}
 
 void shape_op(OpContext& c) {
   const Exprs& s = c.in(0)->shape;
@@ -110,7 +113,7 @@ void constant_op(OpContext& c) {
 }  // namespace
 
 void register_shape(OpRegistry& r) {
-  r.add({.name = "Identity", .lower = identity_op});
+  r.add({.name = "Identity", .lower = identity_op, .sequences = true});
   r.add({.name = "Shape", .lower = shape_op});
   r.add({.name = "Size", .lower = size_op});
   r.add({.name = "Reshape", .lower = reshape_op});
