@@ -147,10 +147,13 @@ bool Provider::looks_nested(const OrtGraph* graph) {
          type(inputs[1]) == DType::kBool && type(outputs[0]) == DType::kBool;
 }
 
-// A nested graph is not claimed if its parent node can be claimed whole; ONNX Runtime asks for that node later.
+// A nested graph is not claimed if its parent node can be claimed whole; ONNX Runtime asks for that node later. That of
+// SequenceMap is not either: the operator is a function, which ONNX Runtime replaces by a Loop after this, where it no
+// longer knows the domain of a group ("No opset import for domain").
 bool Provider::left_to_parent(const OrtGraph* graph, GraphReader& reader) {
   const OrtNode* parent = ort_.parent(graph);
   if (!parent) return ort_.version() < 24 && looks_nested(graph);
+  if (ort_.op(parent) == "SequenceMap") return true;
   if (!why_not(ort_, parent, reader, *custom_).empty()) return false;
   try {
     std::vector<const OrtValueInfo*> outputs = ort_.outputs(parent);

@@ -320,3 +320,42 @@ def test_control_flow_is_claimed_whole(devices):
     for c in (True, False):
         a = np.maximum(rows(2), 0)
         np.testing.assert_array_equal(s.run(None, {"x": rows(2), "c": np.array(c)})[0], -a if c else a)
+
+
+SEQUENCES = """
+<ir_version: 9, opset_import: ["" : 17]>
+g (float[n, 8] x) => (float[n, 16] y) {
+  i = Constant <value_int = -1> ()
+  w = Constant <value_ints = [2, 6]> ()
+  s = SplitToSequence <axis = 1> (x, w)
+  p = SequenceAt (s, i)
+  t = SequenceInsert (s, p)
+  c = ConcatFromSequence <axis = 1> (t)
+  a = SequenceConstruct (c)
+  b = SequenceAt (a, i)
+  d = Slice (b, j, k, l)
+  y = Concat <axis = 1> (d, x)
+}
+"""
+
+
+def test_sequences_are_claimed_with_what_makes_and_reads_them(devices):
+    m = onnx.parser.parse_model(SEQUENCES)
+    for name, value in (("j", 0), ("k", 8), ("l", 1)):
+        m.graph.initializer.append(helper.make_tensor(name, TensorProto.INT64, [1], [value]))
+    s = session(m, devices)  # the CPU provider may not have any node
+    np.testing.assert_array_equal(s.run(None, {"x": rows(2)})[0], np.concatenate([rows(2)] * 2, 1))
+
+
+def test_a_sequence_that_the_cpu_reads_is_made_there(devices):
+    body = onnx.parser.parse_graph("b (float[n, 8] e) => (float[n, 8] f) { f = Neg (e) }")
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("SequenceConstruct", ["a", "x"], ["s"]),
+        helper.make_node("SequenceMap", ["s"], ["t"], body=body),
+        helper.make_node("ConcatFromSequence", ["t"], ["c"], axis=0),
+        helper.make_node("Abs", ["c"], ["y"]),
+    ]
+    m = model(nodes, [("x", TensorProto.FLOAT, ["n", 8])], [("y", TensorProto.FLOAT, ["m", 8])])
+    want = np.concatenate([np.maximum(rows(2), 0), np.abs(rows(2))])
+    np.testing.assert_array_equal(session(m, devices, fallback=True).run(None, {"x": rows(2)})[0], want)
