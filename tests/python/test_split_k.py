@@ -133,16 +133,23 @@ def test_results(chip, problem, database):
             assert np.abs(a - b).max() <= 1e-3 * np.abs(b).max()
 
 
-def test_whole_tiles_take_the_same_kernel(tmp_path):
-    """Where a model's rows are not known, one kernel computes whole tiles for many rows, and parts of K for few."""
-    m, feed = product(16, 768, 3072)
+def kernels_of(m, folder):
+    """The tilings of a model of any number of rows: of kernels for whole tiles alone, and of those that divide K too."""
     for info in m.graph.input:
         info.type.tensor_type.shape.dim[0].dim_param = "rows"
-    onnx.save(m, tmp_path / "m.onnx")
-    text = cli("inspect", tmp_path / "m.onnx", "--device", "sim:gfx942", "--cache-dir", "", "--kernels", "--source")
-    whole = set(re.findall(r"^gemm<(Tiling<[^>]*>)>\(p\)", text, re.M))
-    split = set(re.findall(r"gemm<(Tiling<[^>]*>)>\(q\)", text))
+    onnx.save(m, folder / "m.onnx")
+    text = cli("inspect", folder / "m.onnx", "--device", "sim:gfx942", "--cache-dir", "", "--kernels", "--source")
+    patterns = (r"^gemm<(Tiling<[^>]*>)>\(p\)", r"gemm<(Tiling<[^>]*>)>\(q\)")
+    return [set(re.findall(p, text, re.M)) for p in patterns]
+
+
+def test_whole_tiles_take_the_same_kernel(tmp_path):
+    """Where a model's rows are not known, one kernel computes whole tiles for many rows, and parts of K for few."""
+    whole, split = kernels_of(product(16, 4096, 4096)[0], tmp_path)
     assert whole and split and not whole & split
+    m, feed = product(16, 768, 3072)
+    whole, split = kernels_of(m, tmp_path)
+    assert split and not whole & split
     device, host = sardonyx.compile(m, device="sim:gfx942", cache_dir=""), sardonyx.compile(m)
     for rows in (16, 100, 600):
         feed = {"x": half(rows, 3072), "s": half(rows, 768, seed=2)}
