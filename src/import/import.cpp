@@ -13,7 +13,8 @@ Data share(const model::Tensor& t) { return {t.owner, t.data, t.bytes}; }
 
 /// What GraphLowerer::assume() has answered, in the order of the first questions.
 using Assumptions = std::vector<std::pair<const model::Node*, bool>>;
-constexpr int kMaxAttempts = 32;  // imports with different assumptions: each attempt settles one
+constexpr int kMaxAttempts = 32;                        // imports with different assumptions: each attempt settles one
+constexpr std::size_t kMostSequenceElements = 1 << 20;  // each SequenceInsert has a list of its own
 
 class Importer : public GraphLowerer {
  public:
@@ -143,6 +144,10 @@ class Importer : public GraphLowerer {
     const std::vector<Value*> outputs = lower_node(op, node, graph, std::move(inputs), *this, sequences);
     for (std::size_t k = 0; k < outputs.size(); ++k)
       if (outputs[k]) scope_->names[node.outputs[k]] = outputs[k];
+    for (const auto& [k, s] : sequences.outputs) sequence_elements_ += s.size();
+    if (sequence_elements_ > kMostSequenceElements)
+      fail(ErrorKind::kUnsupported, "{}: the sequences of the model have more than {} tensors in all", node.describe(),
+           kMostSequenceElements);
     for (auto& [k, s] : sequences.outputs)
       if (static_cast<std::size_t>(k) < node.outputs.size() && !node.outputs[static_cast<std::size_t>(k)].empty())
         scope_->sequences[node.outputs[static_cast<std::size_t>(k)]] = std::move(s);
@@ -158,6 +163,7 @@ class Importer : public GraphLowerer {
   const ImportOptions& options_;
   Assumptions& assumptions_;
   Scope* scope_ = nullptr;
+  std::size_t sequence_elements_ = 0;
   std::vector<std::shared_ptr<Pending>> pending_;
   std::map<std::string, Value*> constants_;
 };

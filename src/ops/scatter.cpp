@@ -61,17 +61,19 @@ void scatter_rows(OpContext& c, Value* data, Value* rows, Value* updates, int re
   c.out(0, y);
 }
 
-constexpr int kMostSteps = 8;  // loops and views between a Range and its use: exporters write two to four
+constexpr int kMostSteps = 8;   // loops and views between a Range and its use: exporters write two to four
+constexpr int kMostLoads = 64;  // of all loops together: each may load many tensors, which would multiply
 
 // An element of v as an expression of positions and sizes, through the loops and views that compute v. Empty if it
 // depends on data.
-Expr computed_element(const Value* v, const Exprs& at, int steps) {
+Expr computed_element(const Value* v, const Exprs& at, int steps, int& loads) {
+  if (--loads < 0) return {};
   if (v->content && v->content->size() == 1) return (*v->content)[0];
   const Node* n = v->producer;
   if (!n || steps == 0) return {};
   if (n->as<ViewOp>()) {
     const Value* of = n->inputs[0];
-    return computed_element(of, idx::delinearize(idx::linearize(at, v->shape), of->shape), steps - 1);
+    return computed_element(of, idx::delinearize(idx::linearize(at, v->shape), of->shape), steps - 1, loads);
   }
   const auto* l = n->as<LoopOp>();
   if (!l || l->body->has_reduce) return {};
@@ -81,7 +83,7 @@ Expr computed_element(const Value* v, const Exprs& at, int steps) {
   const Expr e = rewrite(substitute(l->body, positions), [&](const Expr& x) -> Expr {
     if (!x->has_load || !known) return x;
     if (x->op != Op::kLoad) return Expr();
-    const Expr inner = computed_element(x->value, x->args, steps - 1);
+    const Expr inner = computed_element(x->value, x->args, steps - 1, loads);
     known = known && inner && !inner->has_load;
     return known ? inner : x;
   });
@@ -108,7 +110,8 @@ std::optional<Progression> progression_of(const Value* rows) {
     return p;
   }
   const Expr m = loop_var(rows->shape[0]);
-  Expr row = computed_element(rows, {m}, kMostSteps);
+  int loads = kMostLoads;
+  Expr row = computed_element(rows, {m}, kMostSteps, loads);
   if (!row) return {};
   // Rows out of range became -1. No element of the output lies there, so that the row itself serves as well.
   if (row->op == Op::kSelect && is_const(row->args[2], -1)) row = row->args[1];
@@ -119,8 +122,7 @@ std::optional<Progression> progression_of(const Value* rows) {
   return p;
 }
 
-// The progression along an axis of known indices, of which there are `shape`. Those of the first position decide; all
-// must be numbers.
+// The progression along an axis of known indices of this shape; none if an index is not a number, or if slices differ.
 std::optional<Progression> known_progression(const Exprs& content, const Exprs& shape, std::size_t axis,
                                              const Expr& size) {
   std::vector<std::int64_t> dims;
@@ -149,7 +151,8 @@ std::optional<Progression> progression_along(const Value* indices, std::size_t a
   if (indices->content) return known_progression(*indices->content, indices->shape, axis, data->shape[axis]);
   Exprs vars;
   for (const Expr& d : indices->shape) vars.push_back(loop_var(d));
-  const Expr raw = computed_element(indices, vars, kMostSteps);
+  int loads = kMostLoads;
+  const Expr raw = computed_element(indices, vars, kMostSteps, loads);
   if (!raw) return {};
   const Expr at = tensor::wrap_index(cast(raw, DType::kInt64), data->shape[axis]), &m = vars[axis];
   for (std::size_t k = 0; k < vars.size(); ++k)

@@ -1,5 +1,6 @@
 // Sequences of tensors: lists that are known when compiling, so that nothing of them is left in a program.
 #include "ops/families.h"
+#include "ops/parts.h"
 #include "ops/tensor.h"
 
 namespace sardonyx {
@@ -7,7 +8,8 @@ namespace {
 
 constexpr std::int64_t kMostElements = 4096;  // each is a node
 
-/// A number in [-count, count], as a place in a list of `count` elements; `count` itself only if `end`.
+/// The place that an input gives in a sequence of `count` tensors: negative numbers count from the end, and `count`
+/// itself is allowed if `end`. Throws Error(kInvalidModel) for others.
 std::size_t place(OpContext& c, int input, std::size_t count, bool end) {
   const auto given = c.const_ints(c.in(input), "the position in a sequence");
   c.require(given.size() == 1, "a position of {} elements", given.size());
@@ -72,14 +74,7 @@ void concat_op(OpContext& c) {
 Exprs part_sizes(OpContext& c, const Expr& dim) {
   if (c.has(1) && c.in(1)->rank() == 1) {
     Exprs sizes = c.ints(c.in(1), true);
-    Expr sum = 0;
-    for (const Expr& s : sizes) {
-      std::int64_t known;
-      c.require(!is_const_int(s, known) || known >= 0, "a part of size {}", to_string(s));
-      sum = sum + s;
-    }
-    c.graph().add_check(compare(Op::kEq, sum, dim),
-                        fmt::format("the parts add up to {}, not to the dim {}", to_string(sum), to_string(dim)));
+    check_parts(c, sizes, dim);
     return sizes;
   }
   const std::int64_t part = c.has(1) ? c.const_ints(c.in(1), "the size of parts").at(0) : 1;

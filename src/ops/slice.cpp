@@ -1,5 +1,6 @@
 // Slice, Split and Concat.
 #include "ops/families.h"
+#include "ops/parts.h"
 #include "ops/tensor.h"
 
 namespace sardonyx {
@@ -130,14 +131,7 @@ Exprs split_sizes(OpContext& c, const Expr& dim) {
       for (std::int64_t v : c.attr_ints("split")) sizes.push_back(v);
     c.require(static_cast<int>(sizes.size()) == c.output_count(), "{} sizes for {} outputs", sizes.size(),
               c.output_count());
-    Expr sum = 0;
-    for (const Expr& s : sizes) {
-      std::int64_t v;
-      c.require(!is_const_int(s, v) || v >= 0, "a part of size {}", to_string(s));
-      sum = sum + s;
-    }
-    c.graph().add_check(compare(Op::kEq, sum, dim),
-                        fmt::format("the parts add up to {}, not to the dim {}", to_string(sum), to_string(dim)));
+    check_parts(c, sizes, dim);
     return sizes;
   }
   const std::int64_t parts = c.opset() >= 18 ? c.attr("num_outputs", c.output_count()) : c.output_count();
@@ -176,6 +170,17 @@ void concat_op(OpContext& c) {
 }
 
 }  // namespace
+
+void check_parts(OpContext& c, const Exprs& sizes, const Expr& dim) {
+  Expr sum = 0;
+  for (const Expr& s : sizes) {
+    std::int64_t known;
+    c.require(!is_const_int(s, known) || known >= 0, "a part of size {}", to_string(s));
+    sum = sum + s;
+  }
+  c.graph().add_check(compare(Op::kEq, sum, dim),
+                      fmt::format("the parts add up to {}, not to the dim {}", to_string(sum), to_string(dim)));
+}
 
 void register_slice(OpRegistry& r) {
   r.add({.name = "Slice",

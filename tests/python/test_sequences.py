@@ -116,6 +116,13 @@ def test_the_number_of_parts_is_bounded():
         sardonyx.compile(model(s, inputs="float[1000000, 6] x"))
 
 
+def test_the_memory_of_sequences_is_bounded():
+    inserts = " ".join(f"s{k + 1} = SequenceInsert (s{k}, x)" for k in range(1500))
+    m = model(f"s0 = SequenceEmpty () {inserts} z = ConcatFromSequence <axis = 0> (s1500)")
+    with pytest.raises(sardonyx.Error, match="tensors in all"):
+        sardonyx.compile(m)
+
+
 def test_a_loop_does_not_carry_sequences():
     m = model(
         """n = Constant <value_int = 2> () c = Constant <value = bool {1}> () e = SequenceEmpty ()
