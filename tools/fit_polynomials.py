@@ -178,6 +178,15 @@ erfcx_table("erfcx24", 24, 1.5, 10.5, 10)
 erfcx_table("erfcx53", 53, 2, 27.5, 24)
 
 
+# log2((1 + s) / (1 - s)) = s (c + z (p + z q(z))), z = s^2; c = 2 / log 2 and p = c / 3, each in two parts, are no part of it.
+@table("log2_pair", 24)
+def _():
+    c = 2 / LN2
+    series = lambda z: mp.log((1 + mp.sqrt(z)) / (1 - mp.sqrt(z))) / mp.sqrt(z) / LN2
+    g = lambda z: ((series(z) - c) / z - c / 3) / z
+    return fit(g, 1e-8, mp.mpf("0.17158") ** 2, 2, 24, weight=lambda z: z**2)
+
+
 # In double, for results in float: log((1 + s) / (1 - s)) = 2 s + s^3 p(s^2) and 2^r = 1 + r q(r).
 @table("log_short", 53)
 def _():

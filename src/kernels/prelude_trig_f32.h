@@ -7,15 +7,7 @@ namespace sdx {
 
 namespace detail {
 
-// A value and what its rounding lost. Sums without error: Dekker (1971), with |large| >= |small|; Knuth (TAOCP 2)
-// without.
-struct Pair32 {
-  f32 hi, lo;
-};
-SDX_FN Pair32 fast_two_sum(f32 large, f32 small) {
-  const f32 sum = large + small;
-  return {sum, small - (sum - large)};
-}
+// Knuth, TAOCP 2.
 SDX_FN Pair32 two_sum(f32 a, f32 b) {
   const f32 sum = a + b, b2 = sum - a;
   return {sum, (a - (sum - b2)) + (b - b2)};

@@ -2,12 +2,14 @@
 threads of every width, rows that do not fit in registers, indices of 32 bits."""
 
 import math
+import re
 
 import ml_dtypes
 import numpy as np
 import onnx.parser
 import pytest
 import sardonyx
+from cli_support import sardonyx as cli
 from onnx import TensorProto, helper
 from simulated import counted
 from simulated_loops import CHIPS, TYPES, compare, parse, rand
@@ -377,3 +379,26 @@ def test_sizes_that_need_64_bits_get_a_program_of_their_own(tmp_path):
     onnx.save(onnx.parser.parse_model(FAR), path)
     with pytest.raises(sardonyx.Error, match="another model"):
         model.run({"z": np.zeros(70000, np.float32)})
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_powers(chip):
+    """A given exponent, constant ones that become products, and others."""
+    exponents = [2.5, -1.0, 5.0, 9.0, 10.0]
+    lines = [f"e{i} = Constant <value = float {{{e}}}> ()\ny{i} = Pow (x, e{i})" for i, e in enumerate(exponents)]
+    outputs = ", ".join(f"float[n] y{i}" for i in range(len(exponents)))
+    text = f"g (float[n] x, float[n] e) => (float[n] y, {outputs}) {{\ny = Pow (x, e)\n" + "\n".join(lines) + "\n}"
+    x = np.abs(rand(np.float32, 1000)) + np.float32(0.01)
+    e = 3 * rand(np.float32, 1000, seed=1)
+    got = sardonyx.compile(parse(text, 18), device=f"sim:{chip}").run({"x": x, "e": e})
+    for name, exponent in [("y", e), *((f"y{i}", np.float32(e)) for i, e in enumerate(exponents))]:
+        want = np.power(x.astype(np.float64), exponent.astype(np.float64))
+        np.testing.assert_allclose(got[name], want, rtol=2**-21, atol=0, err_msg=name)  # products round eight times
+
+
+def test_powers_need_no_float64(tmp_path):
+    graph = onnx.parser.parse_graph("g (float[n] x, float[n] e) => (float[n] y) { y = Pow (x, e) }")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), tmp_path / "m.onnx")
+    cli("compile", tmp_path / "m.onnx", "--arch", "sm_90a", "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path)
+    kernels = re.findall(rb"\.visible \.entry.*?\n}", (tmp_path / "m.sdx").read_bytes(), re.DOTALL)
+    assert kernels and not any(b".f64" in k for k in kernels)

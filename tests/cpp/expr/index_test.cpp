@@ -107,11 +107,12 @@ TEST(Index, OverflowIsAnError) {
 
 TEST(Fold, PowersByConstantsAreProducts) {
   const Expr x = loop_var(Expr(4)), f = cast(x, DType::kFloat32);
-  for (const double power : {1.0, 2.0, 3.0, 4.0}) {
+  for (const double power : {1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 9.0}) {
     const Expr e = binary(Op::kPow, f, constant(power, DType::kFloat32));
     visit(e, [&](const Expr& n) { EXPECT_NE(n->op, Op::kPow) << power; });
   }
-  EXPECT_EQ(binary(Op::kPow, f, constant(2.5, DType::kFloat32))->op, Op::kPow);
+  for (const double power : {2.5, 8.5, 10.0, -1.0})
+    EXPECT_EQ(binary(Op::kPow, f, constant(power, DType::kFloat32))->op, Op::kPow) << power;
 }
 
 TEST(Fold, ATruthOfASelectedConstantIsItsCondition) {
