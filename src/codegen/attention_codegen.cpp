@@ -135,7 +135,7 @@ class Generator : AttentionSource {
 
   void add_one_query() {
     add(kOneQuery, one_, one_, [this] {
-      const Expr parts = step_parts(units_, keys_), clustered = compare(Op::kLe, units_, kMostClustered / kStepCluster);
+      const Expr parts = step_parts(units_, keys_);
       need_partial(logical_and(one_, compare(Op::kGt, parts, 1)), parts);
       const std::string p = fmt::format(
           "struct P {{\n  using T = {0};\n  using Out = {1};\n  using Stored = {12};\n  enum : int {{ kDim = {2}, "
@@ -147,9 +147,8 @@ class Generator : AttentionSource {
           int(a_.begin || a_.end), int(bool(a_.sink)), int(a_.zero_empty), members_, one_query_text_, after_wait_,
           values_, storage_name(a_.k->dtype), key_stride_, value_stride_);
       Launches launches;
-      for (const int cluster : {kStepCluster, kSmallStepCluster}) {
-        const Expr blocks = cluster == kStepCluster ? select(clustered, units_ * parts * cluster, 0)
-                                                    : select(clustered, 0, units_ * cluster);
+      for (const auto& [cluster, when] : step_clusters(units_, keys_, extent(d_))) {
+        const Expr blocks = select(when, units_ * (cluster == kStepCluster ? parts * cluster : Expr(cluster)), 0);
         if (is_const(blocks, 0)) continue;
         const std::uint32_t lds = step_mma_bytes(extent(d_), group_, cluster, false, key_stride_ != 0);
         const std::size_t number =
@@ -157,7 +156,7 @@ class Generator : AttentionSource {
                       fmt::format("attention_step_mma<P, {}, {}>(p, {{u32(keys), u32(heads), u32(splits), "
                                   "p.past_rows(), p.past_rows(), partial}}, u32(batch));\n",
                                   cluster, lds),
-                      {.cluster = static_cast<std::uint32_t>(cluster)}, lds);
+                      {.cluster = bound_of_cluster(cluster)}, lds);
         launches.push_back(launch(number, blocks, cluster == kStepCluster ? parts : Expr(1), true));
       }
       return merged(std::move(launches), parts);

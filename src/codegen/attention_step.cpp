@@ -12,7 +12,15 @@ namespace {
 constexpr std::int64_t kMostElements = 512;    // elements of a group of heads that share keys
 constexpr std::int64_t kMostGroup = 8;         // heads that share keys: limited by registers
 constexpr std::int64_t kMostBlocks = 1 << 20;  // workgroups of a launch; far above any batch
-constexpr int kCluster = kStepCluster, kSmallCluster = kSmallStepCluster;
+constexpr int kCluster = kStepCluster;
+constexpr std::int64_t kMostClustered = 256;  // blocks of clusters of kCluster
+// Many sequences are bound by memory, and more blocks for each of them only wait more often: for their queries, and for
+// each other. Up to so many units clusters of four blocks are the fastest nevertheless (H200); heads of more than 64
+// elements leave room for fewer blocks.
+constexpr std::int64_t kMostFours = 66, kMostLongFours = 44;
+// From so many units on (an H200's multiprocessors), single blocks have so many keys at most. A much longer sequence
+// than the others would keep one busy after all others have ended.
+constexpr std::int64_t kFewestSingles = 132, kMostSingleKeys = 1024;
 constexpr std::int64_t kClusters = 33;       // clusters that fill a card: two blocks on each of an H200's 132 SMs
 constexpr std::int64_t kClusterKeys = 1024;  // minimum keys of a cluster, 128 of each of its 8 blocks
 constexpr std::int64_t kSplitBlocks = 256;   // the same without clusters
@@ -84,7 +92,6 @@ class StepGenerator : AttentionSource {
     sizes += "i64 batch, i64 keys, i64 heads, i64 splits, i64 capacity, i64 past_rows) {\n";
 
     const Expr batch = b_->args[0], heads = h_->args[0], keys = t_->args[0], units = batch * kv_heads_;
-    const Expr few = compare(Op::kLe, units, kMostClustered / kCluster);
     const Expr splits =
         clusters
             ? step_parts(units, keys)
@@ -114,15 +121,16 @@ class StepGenerator : AttentionSource {
           {attention_spec(head_text + sizes + prologue + problem + call + ";\n}\n", arch_, bounds, lds), blocks, when});
     };
     if (matrices) {
-      for (const int cluster : {kCluster, kSmallCluster}) {
+      for (const auto& [cluster, when] : step_clusters(units, keys, extent(d_))) {
+        if (is_const(when, 0)) continue;
         const std::uint32_t lds = step_mma_bytes(extent(d_), group, cluster, true, paged_);
         const bool large = cluster == kCluster;
-        LaunchBounds bounds{.cluster = static_cast<std::uint32_t>(cluster)};
+        LaunchBounds bounds{.cluster = bound_of_cluster(cluster)};
         // Many sequences are bound by memory. Heads of up to 64 elements need few enough registers (76 instead of 96)
         // for three workgroups on a multiprocessor, as without a new row; longer ones would spill.
         if (!large && paged_ && extent(d_) <= 64) bounds.threads = kGpuThreads, bounds.min_blocks = 3;
         add("", fmt::format("attention_step_mma<P, {}, {}>(p, {})", cluster, lds, numbers),
-            large ? blocks : units * cluster, logical_and(step.applies, large ? few : logical_not(few)), bounds, lds);
+            large ? blocks : units * cluster, logical_and(step.applies, when), bounds, lds);
       }
     } else {
       add(begin, "attention_step(p, " + numbers + ")", blocks, step.applies,
@@ -266,6 +274,17 @@ std::vector<AttentionStepParts> find_attention_steps(const std::vector<Step>& st
 
 bool takes_step_mma(DType type, std::int64_t dim, std::int64_t group) {
   return size_of(type) == 2 && dim % 16 == 0 && group <= kMostGroup && group * dim <= kMostElements;
+}
+
+std::vector<StepCluster> step_clusters(const Expr& units, const Expr& keys, std::int64_t dim) {
+  const Expr eight = compare(Op::kLe, units, kMostClustered / kCluster),
+             up_to_four = compare(Op::kLe, units, dim <= 64 ? kMostFours : kMostLongFours),
+             many = logical_not(up_to_four),
+             single = logical_and(compare(Op::kGe, units, kFewestSingles), compare(Op::kLe, keys, kMostSingleKeys));
+  return {{kCluster, eight},
+          {4, logical_and(up_to_four, logical_not(eight))},
+          {2, logical_and(many, logical_not(single))},
+          {1, logical_and(many, single)}};
 }
 
 Expr step_parts(const Expr& units, const Expr& keys) {

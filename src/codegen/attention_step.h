@@ -1,6 +1,7 @@
 // Attention of one new token per sequence, fused with the rotary embedding of queries and keys and the append to the KV
 // cache (kernels/attention_step.h): finds these steps in a schedule, and generates the C++ text.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -37,11 +38,16 @@ struct GpuAttentionStep {
 /// Empty if the kernel does not support these heads, types or layouts.
 std::optional<GpuAttentionStep> generate_gpu_attention_step(const AttentionStepParts& parts, std::string_view arch);
 
-/// Cluster size of kernels/attention_step_mma.h: thread blocks that divide the keys of a sequence. kStepCluster if that
-/// makes at most kMostClustered blocks.
-using sdx::layout::kSmallStepCluster;
 using sdx::layout::kStepCluster;
-constexpr std::int64_t kMostClustered = 256;
+/// A cluster of kernels/attention_step_mma.h: so many thread blocks divide the keys of a sequence.
+struct StepCluster {
+  int blocks;
+  Expr when;  ///< bool: these sizes; one of all clusters' conditions holds
+};
+/// For `units` (sequences times key heads) with heads of `dim` elements.
+std::vector<StepCluster> step_clusters(const Expr& units, const Expr& keys, std::int64_t dim);
+/// LaunchBounds::cluster.
+constexpr std::uint32_t bound_of_cluster(int blocks) { return blocks > 1 ? static_cast<std::uint32_t>(blocks) : 0; }
 /// Whether it supports heads of `dim` elements of this type, `group` of which share keys.
 bool takes_step_mma(DType type, std::int64_t dim, std::int64_t group);
 /// The number of splits of `keys` for `units` (sequences times key heads).

@@ -26,7 +26,7 @@
 //   no such row. past_key, past_value, key and value are then the caches before and after the step, of cache_rows()
 //   rows
 #pragma once
-#include "attention_step_instructions.h"
+#include "attention_step_bytes.h"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 namespace sdx {
@@ -44,6 +44,8 @@ struct AttentionStepMma {
   static_assert(sizeof(T) == 2 && kDim % (kConverts ? 32 : 16) == 0 && !(kConverts && P::kAppends) && kGroup <= 8 &&
                 kElements % kCluster == 0 && !(kPaged && kConverts));
   using Rows = detail::SharedRows<int(kChunks), false>;
+  /// Whether workgroups request keys before they know the length of the sequence.
+  static constexpr bool kEarly = kCluster == layout::kStepCluster;
   // Memory of a wave: keys and values of a tile, later its sums and each head's sum of exponentials. There are two
   // tiles (double buffering) where memory bandwidth is the limit; where latency is, in steps of 8 sequences with 512
   // tokens each, two tiles took 0.7 us longer than one.
@@ -98,50 +100,9 @@ struct AttentionStepMma {
     }
   }
 
-  /// A lane's part of a tile in 8 bits: 16 elements of a row each.
-  struct Held {
-    vec16 keys[kDim / 32], values[kDim / 32];
-  };
-
-  /// fetch() of 8 bits, to registers, for place().
+  using Held = StepBytes<T, Stored, kConverts ? kDim : 32, Rows, kTileVectors>;
   SDX_FN Held fetch_bytes(i64 row0, u32 first, u32 end) const {
-    constexpr u32 kRow = kDim / 16;
-    const Stored *keys = p.past_key() + row0 * kDim, *values = p.past_value() + row0 * kDim;
-    Held held;
-#pragma clang loop unroll(full)
-    for (u32 i = 0; i < kDim / 32; ++i) {
-      const u32 at = i * kWave + thread_id() % kWave, row = at / kRow, chunk = at % kRow;
-      const bool there = first + row < end;
-      const u64 from = u64(there ? first + row : 0) * kDim + chunk * 16;
-      held.keys[i] = *(const vec16*)__builtin_assume_aligned(keys + from, 16);
-      held.values[i] = *(const vec16*)__builtin_assume_aligned(values + from, 16);
-    }
-    return held;
-  }
-
-  /// Converts what fetch_bytes() has loaded, and stores it as fetch() does.
-  static SDX_FN void place(const Held& held, detail::shared_ptr<vec16> to) {
-    constexpr u32 kRow = kDim / 16;
-#pragma clang loop unroll(full)
-    for (u32 i = 0; i < kDim / 32; ++i) {
-      const u32 at = i * kWave + thread_id() % kWave, row = at / kRow, chunk = at % kRow * 2;
-#pragma clang loop unroll(full)
-      for (u32 half = 0; half < 2; ++half) {
-        to[Rows::at(row, chunk + half)] = converted(held.keys[i], half);
-        to[kTileVectors + Rows::at(row, chunk + half)] = converted(held.values[i], half);
-      }
-    }
-  }
-  /// Eight of 16 elements of 8 bits as T.
-  static SDX_FN vec16 converted(const vec16& bytes, u32 half) {
-    struct Words {
-      u32 x[4];
-    };
-    const auto from = bit_cast<Words>(bytes);
-    Words to;
-#pragma clang loop unroll(full)
-    for (u32 k = 0; k < 2; ++k) detail::widened<T, Stored>(from.x[half * 2 + k], to.x[k * 2], to.x[k * 2 + 1]);
-    return bit_cast<vec16>(to);
+    return Held::fetch(p.past_key() + row0 * kDim, p.past_value() + row0 * kDim, first, end);
   }
 
   /// Prefetches to L2 what fetch() will load. May be called before the previous launch has ended: nothing is read into
@@ -160,11 +121,6 @@ struct AttentionStepMma {
       return x * p.factor();
     else
       return p.score(b, h, 0, t, x);
-  }
-
-  /// Whether key t belongs to a wave of this workgroup.
-  SDX_FN bool owns(u32 t, u32 range, u32 ranges) const {
-    return n.splits == 1 ? t / kTile % kCluster == range : t / kTile % ranges == range;
   }
 
   /// Half of the threads compute queries, the others the new row, so that both wait for memory at the same time;
@@ -338,9 +294,14 @@ struct AttentionStepMma {
     }
   }
 
-  SDX_FN void run(u32 batches) const {
+  /// Whether a tile belongs to a wave of this workgroup.
+  SDX_FN bool owns(u32 tile, u32 range, u32 ranges) const {
+    return n.splits == 1 ? tile % kCluster == range : tile % ranges == range;
+  }
+
+  SDX_FN void attend(u32 kv_heads) const {
     using namespace tma_detail;
-    const u32 kv_heads = n.heads / kGroup, ranges = n.splits * kCluster;
+    const u32 ranges = n.splits * kCluster;
     const u32 unit = block_id() / ranges, range = block_id() % ranges, rank = range % kCluster;
     const i64 b = unit / kv_heads, head = unit % kv_heads, h0 = head * kGroup;
     const u32 thread = thread_id(), wave = same(thread / kWave), lane = thread % kWave;
@@ -355,12 +316,11 @@ struct AttentionStepMma {
     }
     const auto tile = lds<vec16>(wave * kWaveVectors * 16);
     const Unit own{b, head, (b * kv_heads + head) * n.past_rows};
-    const u32 round = kTile * kWaves * ranges;
     u32 first = kTile * (wave * ranges + range);
     const u32 past_rows = u32(min(n.past_rows, i64(n.keys)));  // later rows do not exist yet
     if constexpr (!kPaged) fetch_tile_to_l2(own.row0, first, past_rows);
     p.wait();
-    if constexpr (kCluster == 8) start_next_launch();
+    if constexpr (kEarly) start_next_launch();
     i64 at = -1;
     if constexpr (P::kAppends != 0) at = p.start(b);
     u32 low = 0, high = n.keys;
@@ -368,28 +328,24 @@ struct AttentionStepMma {
       low = u32(min(max(p.begin(b, h0, 0), i64(0)), i64(n.keys)));
       high = u32(max(min(p.end(b, h0, 0), i64(n.keys)), i64(0)));
     }
+    const u32 skipped = kEarly ? 0 : low / kTile;  // tiles
+    first += kTile * skipped;
     Held held;
-    if constexpr (kCluster == 8) {
-      if constexpr (kConverts)
-        held = fetch_bytes(own.row0, first, past_rows);
-      else
-        fetch(own, first, past_rows, tile);
-      detail::copies_begun();
-    }
-    const auto queries = lds<T>(kQueriesAt), fresh = lds<T>(kFreshAt);
-    make_operands(b, head);
-    const bool has_fresh = at >= low && at < high;
-    const u32 start = has_fresh ? u32(at) : ~0u;
-    if constexpr (kCluster != 8) {
-      const u32 end = first + kTile > low ? min(high, past_rows) : 0;
+    const auto request = [&](u32 end) SDX_LAMBDA {
       if constexpr (kConverts)
         held = fetch_bytes(own.row0, first, end);
       else
         fetch(own, first, end, tile);
       detail::copies_begun();
-    }
+    };
+    if constexpr (kEarly) request(past_rows);
+    const auto queries = lds<T>(kQueriesAt), fresh = lds<T>(kFreshAt);
+    make_operands(b, head);
+    const bool has_fresh = at >= low && at < high;
+    const u32 start = has_fresh ? u32(at) : ~0u;
+    if constexpr (!kEarly) request(min(high, past_rows));
     if constexpr (P::kAppends != 0) {
-      if (has_fresh ? owns(start, range, ranges) : range == 0) append_row(b, head, kv_heads, at);
+      if (has_fresh ? owns(start / kTile - skipped, range, ranges) : range == 0) append_row(b, head, kv_heads, at);
     }
     lds_barrier();
 
@@ -406,12 +362,13 @@ struct AttentionStepMma {
     f32 acc[kDim / 16][4] = {}, top[2] = {-inf32(), -inf32()}, total[2] = {};
     const auto first_tile = tile;
     constexpr u32 kNext = kBuffers == 2 && !kConverts ? 2 * kTileVectors : 0;
+    const u32 round = kTile * kWaves * ranges, requested = first;
     for (u32 now = 0; first < high; first += round, now ^= kNext) {
       const auto tile = first_tile + now;
       if constexpr (kConverts) {
         const u32 next = first + round;
         detail::attention_wave_sync();
-        place(held, tile);
+        held.place(tile);
         held = fetch_bytes(own.row0, next, next + kTile > low ? min(high, past_rows) : 0);
       } else if constexpr (kBuffers == 2) {
         const u32 next = first + round;
@@ -420,7 +377,7 @@ struct AttentionStepMma {
         detail::copies_begun();
       }
       if (first + kTile <= low) continue;  // (tiles before `low` were requested before `low` was known)
-      if (!kConverts && kBuffers == 1 && first >= round) {
+      if (!kConverts && kBuffers == 1 && first != requested) {
         detail::copies_arrived();
         detail::attention_wave_sync();
         if constexpr (!kConverts) fetch(own, first, min(high, past_rows), tile);
@@ -479,6 +436,11 @@ struct AttentionStepMma {
     } else {
       combine_cluster(barrier, rank, sum_of, top_of, total_of, finish);
     }
+  }
+
+  SDX_FN void run(u32 batches) const {
+    const u32 kv_heads = n.heads / kGroup;
+    attend(kv_heads);
     if constexpr (P::kAppends != 0 && kPaged)
       copy_other_pages(batches);
     else if constexpr (P::kAppends != 0)

@@ -4,8 +4,8 @@
 
 namespace sdx::layout {
 
-/// Thread blocks of a cluster of attention_step_mma: 8 where so many clusters fit, else 4.
-inline constexpr int kStepCluster = 8, kSmallStepCluster = 4;
+/// Most thread blocks of a cluster of attention_step_mma, for few sequences.
+inline constexpr int kStepCluster = 8;
 
 /// Stride between rows of `chunks` vectors of 16 bytes, such that rows read together use different banks.
 constexpr int row_pitch(int chunks) { return chunks % 8 == 0 ? chunks : chunks | 1; }

@@ -65,7 +65,7 @@ def test_results(device, name):
 
 
 def test_code_for_hopper(tmp_path):
-    """Clusters of 8 workgroups and of 4 on sm_90a's matrix instructions for 16 bits, those of 8 without them for float32."""
+    """Clusters of 8, 4 and 2 workgroups on sm_90a's matrix instructions for 16 bits, those of 8 without them for float32."""
 
     def clusters(name, arch):
         onnx.save(llm_models.model(decoder(name)), tmp_path / "m.onnx")
@@ -76,6 +76,6 @@ def test_code_for_hopper(tmp_path):
         ]
         return {(re.search(r"reqnctapercluster (\d)", k)[1], "mma.sync" in k and "st.async" in k) for k in kernels}
 
-    assert clusters("64", "sm_90a") == clusters("256 of 2", "sm_90a") == {("8", True), ("4", True)}
+    assert clusters("64", "sm_90a") == clusters("256 of 2", "sm_90a") == {("8", True), ("4", True), ("2", True)}
     assert clusters("float32", "sm_90a") == {("8", False)}
     assert clusters("64", "sm_90") == set()

@@ -160,7 +160,10 @@ def test_one_query_on_hopper(tmp_path):
 
     assert clusters([1, 32, 1, 64], [1, 8, 512, 64]) == [b"8"]
     assert clusters([8, 32, 1, 64], [8, 8, 512, 64]) == [b"4"]
-    assert clusters(["batch", 32, "queries", 64], ["batch", 8, "keys", 64]) == [b"4", b"8"]
+    assert clusters([12, 32, 1, 64], [12, 8, 512, 64]) == [b"2"]
+    assert clusters([17, 32, 1, 64], [17, 8, 512, 64]) == []  # workgroups of their own, without clusters
+    assert clusters([17, 32, 1, 64], [17, 8, 2048, 64]) == [b"2"]
+    assert clusters(["batch", 32, "queries", 64], ["batch", 8, "keys", 64]) == [b"2", b"4", b"8"]
     assert clusters([1, 32, 2, 64], [1, 8, 512, 64]) == []
     assert clusters([1, 32, 1, 64], [1, 8, 512, 64], arch="sm_90") == []
     assert clusters([1, 32, 1, 64], [1, 8, 512, 64], kind=np.float32) == []

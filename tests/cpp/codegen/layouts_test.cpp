@@ -64,7 +64,7 @@ TEST(SharedLayouts, SingleTokenAttention) {
   std::string text;
   for (const int dim : {64, 80, 128})
     for (const int group : {1, 4})
-      for (const int cluster : {layout::kStepCluster, layout::kSmallStepCluster})
+      for (const int cluster : {layout::kStepCluster, 4, 2, 1})
         for (const bool appends : {false, true}) {
           const layout::StepMmaLayout l{dim, group, cluster, appends};
           const std::string problem = fmt::format("P<{}, {}, {}>", dim, group, appends ? 1 : 0);
