@@ -24,7 +24,8 @@ constexpr std::int64_t kSplitBlocks = 256;     // workgroups that fill a card
 // Candidates for tuning: maximum number of splits of the keys, minimum keys of each, and maximum number of workgroups.
 constexpr int kMostParts = 32;
 constexpr const char *kFewRows = "few rows", *kOneQuery = "one query";  // with the number of splits that the rule gives
-constexpr std::int64_t kMostOneQuery = 1 << 17;                         // units: workgroups are counted in 32 bits
+constexpr const char* kTwoHeads = "two heads of 64 rows";
+constexpr std::int64_t kMostOneQuery = 1 << 17;  // units: workgroups are counted in 32 bits
 constexpr std::int64_t kFewestKeys = 32, kMostSplitBlocks = 2048;
 
 class Generator : AttentionSource {
@@ -150,7 +151,7 @@ class Generator : AttentionSource {
       for (const auto& [cluster, when] : step_clusters(units_, keys_, extent(d_))) {
         const Expr blocks = select(when, units_ * (cluster == kStepCluster ? parts * cluster : Expr(cluster)), 0);
         if (is_const(blocks, 0)) continue;
-        const std::uint32_t lds = step_mma_bytes(extent(d_), group_, cluster, false, key_stride_ != 0);
+        const std::uint32_t lds = step_mma_bytes(extent(d_), group_, cluster, false, page_rows_ != 0);
         const std::size_t number =
             kernel_of(p, true,
                       fmt::format("attention_step_mma<P, {}, {}>(p, {{u32(keys), u32(heads), u32(splits), "
@@ -166,14 +167,14 @@ class Generator : AttentionSource {
   // See kernels/attention_wgmma.h.
   void add_wgmma() {
     const bool narrow = extent(d_) <= 64;  // so that two thread blocks run per multiprocessor
-    const auto form = [&](int tile, int slices, bool two, const Expr& by_rule, const Expr& blocks) {
-      std::string name = tiles_name(128 / slices);
-      if (narrow && tile == 128) name += " and 128 keys";
+    const auto form = [&](int tile, int slices, bool two, const Expr& by_rule, const Expr& blocks, int heads = 1) {
+      std::string name = heads == 1 ? tiles_name(128 / slices) : kTwoHeads;
+      if (narrow && tile == 128 && heads == 1) name += " and 128 keys";
       add(always_wgmma() ? name : "wgmma, " + name, by_rule, 1, [=, this] {
-        const std::size_t number = kernel(
-            false,
-            fmt::format("attention_wgmma<P, {}, {}, {}>(p, {}, u32(batch));\n", tile, slices, two ? 2 : 1, kNumbers),
-            two ? two_blocks() : LaunchBounds{}, wgmma_bytes(tile, slices));
+        const std::size_t number = kernel(false,
+                                          fmt::format("attention_wgmma<P, {}, {}, {}, {}>(p, {}, u32(batch));\n", tile,
+                                                      slices, two ? 2 : 1, heads, kNumbers),
+                                          two ? two_blocks() : LaunchBounds{}, wgmma_bytes(tile, slices));
         return Launches{launch(number, blocks, 1, false)};
       });
     };
@@ -190,9 +191,19 @@ class Generator : AttentionSource {
     // On an H200 with 12 heads of 64 and 4 x 1024 rows: 173 us, 133 with the other form. With 256 rows they are equal.
     if (!always_wgmma()) large = logical_and(large, compare(Op::kLe, keys_, kMostScoredKeys));
     form(narrow ? 64 : 128, 1, narrow, large, wide);
-    form(64, 2, narrow && !row_bias_, always_wgmma() ? logical_and(few_not, logical_not(full)) : never, small);
+    Expr rest = always_wgmma() ? logical_and(few_not, logical_not(full)) : never;
+    if (always_wgmma() && takes_two_heads()) {
+      // Two heads that share keys read them once. On an H200 with 7 x 64 rows of 32 heads after 512 to 896 others:
+      // heads of 128 22.0 us, one head each 26.7; heads of 64 16.8 and 18.2. With fewer blocks half of the card would
+      // be idle.
+      const Expr pairs = logical_and(compare(Op::kLe, queries_, 64), compare(Op::kGt, small, units));
+      form(128, 1, false, logical_and(rest, pairs), idx::floordiv(small, 2), 2);
+      rest = logical_and(rest, logical_not(pairs));
+    }
+    form(64, 2, narrow && !row_bias_, rest, small);
     if (narrow && row_bias_) form(128, 1, false, logical_and(logical_not(few_), one_block), wide);
   }
+  bool takes_two_heads() const { return group_ % 2 == 0 && !column_ && !row_bias_; }
   // With a bias of scores, two thread blocks of a multiprocessor lack registers and take 1.65 times as long as one with
   // larger tiles (H200, heads of 64). So one per multiprocessor is faster if all thread blocks run in one round or in
   // three. With fewer thread blocks than half of the multiprocessors, tiles of 64 rows are faster.

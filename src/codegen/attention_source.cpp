@@ -15,6 +15,7 @@ void AttentionSource::write() {
   k_ = a_.k_scale ? scaled("key", a_.k, a_.k_scale, d_) : operand("key", a_.k, t_, d_);
   v_ = a_.v_scale ? scaled("value", a_.v, a_.v_scale, e_) : operand("value", a_.v, t_, e_);
   group_ = group_of(k_, v_);
+  find_pages(k_, v_);
   query_functions(q_);
   row_functions(k_);
   row_functions(v_);
@@ -45,10 +46,12 @@ void AttentionSource::write_problem() {
       "struct P {{\n  using T = {};\n  using Out = {};\n  enum : int {{ kHeadDim = {}, kValueDim = {}, kQueryDirect "
       "= "
       "{}, kKeyDirect = {}, kValueDirect = {}, kOutDirect = {}, kPlain = {}, kColumn = {}, kBias = {}, kBounds = {}, "
-      "kSink = {}, kZeroEmpty = {}, kWideOut = {} }};\n{}{}}};\nconst P p{{{}}};\n",
+      "kSink = {}, kZeroEmpty = {}, kWideOut = {}, kPageRows = {}, kKeyStride = {}, kValueStride = {} "
+      "}};\n{}{}}};\nconst P p{{{}}};\n",
       storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), extent(e_), int(q_.direct), k_.form(),
       v_.form(), int(out_direct_), int(plain_), int(bool(column_)), int(bool(row_bias_)), int(a_.begin || a_.end),
-      int(bool(a_.sink)), int(a_.zero_empty), int(wide_out_), members_, text_, values_);
+      int(bool(a_.sink)), int(a_.zero_empty), int(wide_out_), page_rows_, key_stride_, value_stride_, members_, text_,
+      values_);
 }
 
 // The functions of the struct of kernels/attention_step_mma.h: for one query per sequence, and keys and values in the
@@ -63,9 +66,7 @@ std::string AttentionSource::one_query_functions(const Operand& k, const Operand
     if (x && (mentions(x, h_) || mentions(x, t_))) return {};
   const bool bytes = k.numbers && v.numbers && is_const(k.scale) && is_const(v.scale) && k.scale->f == 1 &&
                      v.scale->f == 1 && d % 32 == 0;
-  key_stride_ = page_stride(k), value_stride_ = page_stride(v);
-  const bool paged = key_stride_ != 0 && value_stride_ != 0;
-  if (!paged) key_stride_ = value_stride_ = 0;
+  const bool paged = page_rows_ != 0;
   if (!paged && !whole_cache(k, v, group, bytes)) return {};
   std::string others;
   std::swap(text_, others);
@@ -107,8 +108,14 @@ bool AttentionSource::whole_cache(const Operand& k, const Operand& v, std::int64
   });
 }
 
-std::int64_t AttentionSource::page_stride(const Operand& o) const {
-  std::int64_t rows = 0;
+void AttentionSource::find_pages(const Operand& k, const Operand& v) {
+  std::int64_t rows_of_keys = 0, rows_of_values = 0;
+  const std::int64_t key = page_stride(k, rows_of_keys), value = page_stride(v, rows_of_values);
+  if (key != 0 && value != 0 && rows_of_keys == rows_of_values)
+    page_rows_ = rows_of_keys, key_stride_ = key, value_stride_ = value;
+}
+
+std::int64_t AttentionSource::page_stride(const Operand& o, std::int64_t& rows) const {
   if (!o.gathered || is_const(t_)) return 0;
   visit(o.start, [&](const Expr& x) {
     if (x->op == Op::kMod && same(x->args[0], t_)) is_const_int(x->args[1], rows);

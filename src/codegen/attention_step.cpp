@@ -178,8 +178,8 @@ class StepGenerator : AttentionSource {
     if (memory_of(a_.k->value) != memory_of(node_.outputs[0]) || memory_of(a_.v->value) != memory_of(node_.outputs[1]))
       return false;
     k_ = operand("key", a_.k, t_, d_), v_ = operand("value", a_.v, t_, e_);
-    key_stride_ = page_stride(k_), value_stride_ = page_stride(v_);
-    return key_stride_ != 0 && value_stride_ != 0;
+    find_pages(k_, v_);
+    return page_rows_ != 0;
   }
 
   // The element that the rotation stores at this offset of its output.

@@ -17,10 +17,10 @@
 #if defined(__NVPTX__)
 namespace sdx {
 
-/// The running softmax, the order of work, and results. kKeys, kKeySlices: see WgmmaOperands.
-template <class P, int kKeys, int kKeySlices>
-struct WgmmaAttention : WgmmaOperands<P, kKeys, kKeySlices> {
-  using Base = WgmmaOperands<P, kKeys, kKeySlices>;
+/// The running softmax, the order of work, and results. kKeys, kKeySlices, kHeads: see WgmmaOperands.
+template <class P, int kKeys, int kKeySlices, int kHeads>
+struct WgmmaAttention : WgmmaOperands<P, kKeys, kKeySlices, kHeads> {
+  using Base = WgmmaOperands<P, kKeys, kKeySlices, kHeads>;
   using Base::column, Base::copy_queries, Base::in_log2, Base::load_queries, Base::multiply_keys, Base::multiply_values,
       Base::place_column, Base::ranges, Base::row_at;
   using Base::kAcc, Base::kColumnAt, Base::kD, Base::kHead, Base::kKeyAt, Base::kLog2Scores, Base::kPart,
@@ -323,17 +323,19 @@ struct WgmmaAttention : WgmmaOperands<P, kKeys, kKeySlices> {
 
 /// Correct with any number of thread blocks; at most batches * heads * (tiles of kRows queries) of them get work.
 /// Launched with layout::WgmmaAttentionLayout::bytes() of dynamic shared memory.
-template <class P, int kKeys, int kKeySlices, int kTogether>
+template <class P, int kKeys, int kKeySlices, int kTogether, int kHeads = 1>
 SDX_FN void attention_wgmma(const P& p, u32 queries, u32 keys, u32 heads, u32 batches) {
-  using Kernel = WgmmaAttention<P, kKeys, kKeySlices>;
-  const u32 thread = thread_id(), group = u32(Kernel::same(i32(thread / 128)));
-  const u32 tiles = (queries + Kernel::kRows - 1) / Kernel::kRows, units = heads * batches, items = units * tiles;
+  using Kernel = WgmmaAttention<P, kKeys, kKeySlices, kHeads>;
+  constexpr u32 kRows = Kernel::kRows / kHeads;  // of a head
+  const u32 thread = thread_id(), group = u32(Kernel::same(i32(thread / 128))), first = kHeads == 1 ? 0 : group;
+  const u32 tiles = (queries + kRows - 1) / kRows, units = heads / kHeads * batches, items = units * tiles;
   for (u32 item = block_id(); item < items; item += block_count()) {
     // With causal masks the last rows have the most keys: start them first.
     const u32 tile = P::kBounds != 0 ? tiles - 1 - item / units : item % tiles;
     const u32 unit = P::kBounds != 0 ? item % units : item / tiles;
-    const Kernel k{{p, queries, keys, i64(unit / heads), i64(unit % heads), tile * Kernel::kRows, group, thread % kWave,
-                    (kKeySlices == 1 ? group * 64 : 0) + thread / kWave % 4 * 16 + thread % kWave / 4,
+    const u32 b = unit / (heads / kHeads), h = unit % (heads / kHeads) * kHeads + first;
+    const Kernel k{{p, queries, keys, i64(b), i64(h), tile * kRows, group, thread % kWave,
+                    (kKeySlices == 1 && kHeads == 1 ? group * 64 : 0) + thread / kWave % 4 * 16 + thread % kWave / 4,
                     (detail::shared_ptr<vec16>)dynamic_lds}};
     k.run();
   }

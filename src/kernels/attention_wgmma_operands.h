@@ -16,13 +16,15 @@ SDX_FN u64 wgmma_columns(const shared16* tile, u32 next) {
 
 }  // namespace detail
 
-/// kKeys: keys of a warpgroup's tile. kKeySlices: warpgroups that have the same queries.
-template <class P, int kKeys, int kKeySlices>
+/// kKeys: keys of a warpgroup's tile. kKeySlices: warpgroups that have the same queries. kHeads: 2 if each warpgroup
+/// has a head of its own, both of which share keys.
+template <class P, int kKeys, int kKeySlices, int kHeads>
 struct WgmmaOperands {
   using T = typename P::T;
   static constexpr int kHead = P::kHeadDim, kD = layout::padded_head(kHead);
   static constexpr layout::WgmmaAttentionLayout kLayout{kD, kKeys, kKeySlices, P::kColumn != 0, P::kBias != 0};
   static constexpr int kRows = kLayout.rows(), kTile = kLayout.tile(), kRowChunks = kLayout.row_chunks();
+  static_assert(kHeads == 1 || (kHeads == 2 && kKeySlices == 1 && P::kColumn == 0));
   static_assert(P::kValueDim == kHead && kHead % 8 == 0 && kHead <= 128 && sizeof(T) == 2);
   static_assert(P::kQueryDirect && (P::kKeyDirect == 1 || P::kKeyDirect == 2) && P::kKeyDirect == P::kValueDirect);
   static constexpr bool kScored = P::kPlain == 0 && P::kColumn == 0 && P::kBias == 0;
@@ -107,6 +109,12 @@ struct WgmmaOperands {
     const T* base = nullptr;
     i64 distance = 0;
   };
+  /// How many of a thread's rows of a tile, `step` rows apart, certainly lie in one page.
+  static consteval u32 rows_of_page(u32 step) {
+    constexpr u32 kPage = P::kPageRows, kSpan = kTile;
+    if (kPage == 0 || kPage % step != 0 || (kSpan % kPage != 0 && kPage % kSpan != 0)) return 1;
+    return kPage / step;
+  }
   template <bool kOfValues, bool kEdge>
   SDX_FN void copy_rows(detail::shared_ptr<vec16> to, const Rows& rows, u32 t0, u32 limit) const {
     constexpr u32 kStep = kThreads / kRowChunks;
@@ -122,13 +130,13 @@ struct WgmmaOperands {
       if constexpr (P::kKeyDirect == 1) {
         detail::copy_async(first + k * (kStep * 8), inside ? from + i64(k * kStep) * rows.distance : rows.base, inside);
       } else {
-        const i64 there = !kEdge || t < limit ? t : limit - 1;
-        const T* own;
-        if constexpr (kOfValues)
-          own = p.value_from(b, h, there);
-        else
-          own = p.key_from(b, h, there);
-        detail::copy_async(first + k * (kStep * 8), own + (of_head ? chunk * 8 : 0), inside);
+        constexpr i64 kStride = kOfValues ? P::kValueStride : P::kKeyStride;
+        constexpr u32 kSame = rows_of_page(kStep);
+        if (k % kSame == 0) {  // the next rows lie in the same page
+          const i64 there = !kEdge || t < limit ? t : limit - 1;
+          from = (kOfValues ? p.value_from(b, h, there) : p.key_from(b, h, there)) + (of_head ? chunk * 8 : 0);
+        }
+        detail::copy_async(first + k * (kStep * 8), inside ? from + k % kSame * kStep * kStride : from, inside);
       }
     }
   }
@@ -145,9 +153,10 @@ struct WgmmaOperands {
     const bool of_head = kHead == kD || chunk < kHeadChunks;
 #pragma clang loop unroll(full)
     for (u32 k = 0; k < kRows / kStep; ++k) {
-      const u32 r = row0 + row + k * kStep;
-      detail::copy_async(shared + (chunk / 8 * (kRows * 8) + (row + k * kStep) * 8 + ((chunk ^ row) & 7)),
-                         p.query(b, h, r < queries ? r : queries - 1) + (of_head ? chunk * 8 : 0), of_head);
+      const u32 slot = row + k * kStep, r = row0 + (kHeads == 1 ? slot : slot % 64);
+      const i64 head = kHeads == 1 ? h : h - group + slot / 64;
+      detail::copy_async(shared + (chunk / 8 * (kRows * 8) + slot * 8 + ((chunk ^ row) & 7)),
+                         p.query(b, head, r < queries ? r : queries - 1) + (of_head ? chunk * 8 : 0), of_head);
     }
   }
   // x in units of log2. Infinite only if x is.
