@@ -26,7 +26,9 @@ LARGE = [
     (32, 8, 64, 256, -1, [1], [33 + PART * k for k in range(6)]),
     (32, 8, 64, 48, -1, [], [33 + PART * k for k in range(6)]),  # pages whose rows are no power of two
 ]
-CASES = [(d, s) for d in ("host", "sim:gfx942", "sim:gfx1100") for s in SMALL] + [(d, s) for d in NVIDIA for s in SMALL + LARGE]
+CASES = [(d, s) for d in ("host", "sim:gfx942", "sim:gfx1100") for s in SMALL] + [
+    (d, s) for d in NVIDIA for s in SMALL + LARGE
+]
 
 
 def make_model(heads, kv_heads, size, rows, window):
