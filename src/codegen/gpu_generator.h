@@ -26,12 +26,20 @@ struct RowStage {
   bool row = false;  ///< has elements along the row; otherwise a single value
 };
 
+/// A load that a row needs only from element `low` to before `high`, as one of a Concat's parts. Both are multiples of
+/// a pack.
+struct RowPart {
+  Expr load;  ///< contiguous along the row
+  std::int64_t low = 0, high = 0;
+};
+
 /// How a kernel's rows are computed (gpu_rows.cpp).
 struct RowPlan {
   Expr var;  ///< along the row
   std::vector<RowStage> stages;
   Exprs outer;  ///< variables that number the rows
   Packing packing;
+  std::vector<RowPart> parts;                    ///< their loads are among those of `packing`
   int chunks = 1;                                ///< packs that a thread keeps in registers
   Expr team;                                     ///< threads per row
   bool uneven = false;                           ///< the length differs between rows

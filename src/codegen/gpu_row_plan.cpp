@@ -189,6 +189,74 @@ std::int64_t team_for(std::int64_t n, const RowPlan& r, std::int64_t few, std::i
   return team;
 }
 
+// Narrows the range of `var` to where `condition` is `holds`, as far as it is known.
+void narrow(const Expr& condition, bool holds, const Expr& var, std::int64_t& low, std::int64_t& high) {
+  if (condition->op == Op::kNot) return narrow(condition->args[0], !holds, var, low, high);
+  if (condition->op == (holds ? Op::kAnd : Op::kOr)) {
+    for (const Expr& x : condition->args) narrow(x, holds, var, low, high);
+    return;
+  }
+  const Op op = condition->op;
+  if (op < Op::kLt || op > Op::kGe || condition->args[0]->dtype != DType::kInt64) return;
+  Expr step, rest;
+  std::int64_t by = 0, sign = 0;
+  if (!idx::split_affine(condition->args[0] - condition->args[1], var, step, rest) || !is_const_int(rest, by) ||
+      !is_const_int(step, sign) || (sign != 1 && sign != -1))
+    return;
+  by *= sign;
+  // The condition compares var + by with 0, the other way round if the sign is negative.
+  const bool below = ((op == Op::kLt || op == Op::kLe) == (sign > 0)) == holds;
+  const bool with_equal = (op == Op::kLe || op == Op::kGe) == holds;
+  if (below)
+    high = std::min(high, -by + (with_equal ? 1 : 0));
+  else
+    low = std::max(low, -by + (with_equal ? 0 : 1));
+}
+
+// The loads of `e` along `var`, with the range of `var` in which each is evaluated.
+void find_parts(const Expr& e, const Expr& var, std::int64_t low, std::int64_t high, std::vector<RowPart>& found) {
+  if (!e->has_load) return;
+  if (e->op == Op::kSelect) {
+    find_parts(e->args[0], var, low, high, found);
+    for (const bool holds : {true, false}) {
+      std::int64_t from = low, to = high;
+      narrow(e->args[0], holds, var, from, to);
+      find_parts(e->args[holds ? 1 : 2], var, from, to, found);
+    }
+    return;
+  }
+  if (e->op == Op::kLoad && uses_var(e, var)) {
+    const auto known = std::ranges::find_if(found, [&](const RowPart& p) { return same(p.load, e); });
+    if (known == found.end())
+      found.push_back({e, low, high});
+    else if (known->low != low || known->high != high)
+      known->high = known->low;  // several parts: it is none
+  }
+  for (const Expr& a : e->args) find_parts(a, var, low, high, found);
+}
+
+// Adds the loads of parts of the row to its packs: whole packs lie in a part, so one condition is enough for a pack.
+// Otherwise each element would wait for its own condition and then for its own load.
+void plan_parts(const RowAccesses& accesses, RowPlan& r) {
+  std::int64_t n = 0;
+  if (r.packing.length == 1 || r.overlaps || r.uneven || !is_const_int(r.var->args[0], n)) return;
+  std::vector<RowPart> found;
+  for (const Expr& b : accesses.bodies) find_parts(b, r.var, 0, n, found);
+  for (const RowPart& p : found) {
+    const std::int64_t v = r.packing.length;
+    Expr step, rest;
+    Exprs multiples;
+    if ((p.low == 0 && p.high == n) || p.low >= p.high || p.low % v != 0 || p.high % v != 0 ||
+        std::ranges::any_of(p.load->args, [](const Expr& a) { return a->has_load; }) ||
+        std::ranges::any_of(r.stages, [&](const RowStage& s) { return s.stage->out == p.load->value; }) ||
+        !idx::split_affine(p.load->args[0], r.var, step, rest) || !is_const(step, 1) ||
+        !multiple_of(rest, r.packing.length, multiples) || !multiples.empty())
+      continue;
+    r.packing.loads.push_back(p.load);
+    r.parts.push_back(p);
+  }
+}
+
 // Whether a pack may end at the end of each row. The rest of a long row may be shorter than a pack, or empty: what is
 // before it must be inside of each tensor, too.
 bool may_end_there(const RowAccesses& accesses, const Expr& var, int length) {
@@ -292,6 +360,7 @@ std::optional<RowPlan> plan_rows(const LoopKernel& kernel, IndexRange& range, co
       p = std::move(*o);
       r.overlaps = true;
     }
+  plan_parts(accesses, r);
   choose_team(r, kept_bytes(accesses, r.var), options.row_bytes);
   return r;
 }

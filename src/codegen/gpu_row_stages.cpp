@@ -63,7 +63,7 @@ class GpuGenerator::RowStages {
   std::vector<const Value*> local_;  // results of stages that have one value per row
 };
 
-// Loads of a body that depend on the position in the row and are always evaluated.
+// Loads of a body that depend on the position in the row and are always evaluated, or in one part of the row.
 Exprs GpuGenerator::RowStages::row_loads(const Expr& body) const {
   Exprs list;
   certain_loads(body, [&](const Expr& l) {
@@ -72,6 +72,11 @@ Exprs GpuGenerator::RowStages::row_loads(const Expr& body) const {
     for (const Expr& a : l->args) nested |= a->has_load;
     if (!nested && std::none_of(list.begin(), list.end(), [&](const Expr& x) { return same(x, l); })) list.push_back(l);
   });
+  for (const RowPart& p : plan_.parts) {
+    bool here = false;
+    visit(body, [&](const Expr& x) { here = here || same(x, p.load); });
+    if (here) list.push_back(p.load);
+  }
   return list;
 }
 
@@ -120,6 +125,11 @@ void GpuGenerator::RowStages::load_pack(const Expr& l, const std::string& to, co
   const int v = plan_.packing.length;
   Expr c, rest;
   if (idx::split_affine(l->args[0], plan_.var, c, rest) && is_const(c, 1)) {
+    const auto part = std::ranges::find_if(plan_.parts, [&](const RowPart& p) { return same(p.load, l); });
+    if (part != plan_.parts.end())
+      return emit_.line(fmt::format("{0} = load_part<{1}>({2} + {3}, {4}, step, {5}({6}), {5}({7}), packed);", to, v,
+                                    emit_.buffer(l->value), emit_.value(rest), first, emit_.type_of(plan_.var),
+                                    part->low, part->high));
     const Exprs& packed = plan_.packing.loads;
     const bool packs = std::any_of(packed.begin(), packed.end(), [&](const Expr& x) { return same(x, l); });
     if (plan_.overlaps && packs)

@@ -5,6 +5,7 @@
 #include "gemv.h"
 #include "gemv_mfma.h"
 #include "gemv_wide.h"
+#include "row_parts.h"
 #include "skinny.h"
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include "gemm_packed.h"
