@@ -350,13 +350,14 @@ class Writer {
       b_.emit_row(e_);
     }
     if (c_.end) emit_end();
-    const bool loaded = may_load_early(), streams = loaded && p.least_rows <= 1;
+    const bool loaded = may_load_early(), streams = loaded && p.least_rows <= 1 && b_.streams(loaded_);
     if (loaded) b_.emit_stream(e_);
-    p.loaded_scales = loaded && p.quantized;
+    p.loaded_blocks = loaded && p.quantized;
+    p.loaded_scales = p.loaded_blocks && b_.streams(loaded_);
+    p.vectors_per_scale = p.loaded_blocks ? b_.vectors_per_scale() : 0;
     const std::string row = streams && rows_ ? emit_streamed_row(e_, c_, *rows_, loaded_) : "";
     if (streams && (!rows_ || (p.computed_rows == 1 && !row.empty()))) {
       p.streams = true;
-      p.vectors_per_scale = b_.vectors_per_scale();
       p.scales_follow = b_.scales_follow();
     }
     const bool copy_engine = p.chip.has(Feature::kTensorCopy) && !rows_;
@@ -368,11 +369,11 @@ class Writer {
   }
 
  private:
-  // Whether b is in memory before any launch, in the layout of stream.h.
+  // Whether b is in memory before any launch, and its weights and scales have the layout of stream.h.
   bool may_load_early() const {
     const ContractionProblem& p = out_.problem;
     return p.chip.has(Feature::kTensorCopy) && size_of(c_.type) == 2 && is_const(c_.batches(), 1) && !c_.inside &&
-           is_const(c_.n()) && is_const(c_.k()) && !c_.end && p.a != Access::kAcross && b_.streams(loaded_);
+           is_const(c_.n()) && is_const(c_.k()) && !c_.end && p.a != Access::kAcross && b_.loads_early(loaded_);
   }
 
   // Where the rows of a group end: see P::kGroups of kernels/gemm_problem.h.

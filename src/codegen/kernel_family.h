@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,9 +41,11 @@ struct ContractionProblem {
   bool tma = false;                     ///< TMA can load both operands
   /// With `tma`, if TMA always loads 128 bytes along K at a time, or K is a multiple of as many.
   bool whole_stages = false;
-  bool streams = false;        ///< b is constant, in memory before any launch, in the layout of stream.h
-  bool loaded_scales = false;  ///< b is quantised, and with its scales constant and in that layout
-  int vectors_per_scale = 0;   ///< of a quantized b that streams: vectors of 16 bytes that share a scale
+  bool streams = false;  ///< b is constant, in memory before any launch, in the layout of stream.h
+  bool loaded_blocks =
+      false;  ///< b is quantised; it, its scales and zero points are constant, the former in that layout
+  bool loaded_scales = false;  ///< the same, with one zero point
+  int vectors_per_scale = 0;   ///< with loaded_blocks: vectors of 16 bytes that share a scale
   bool scales_follow = false;  ///< the scales of consecutive columns are contiguous
 
   bool vectors() const { return a == Access::kVector && b == Access::kVector; }
@@ -103,6 +106,14 @@ bool packed_supports(const ContractionProblem& problem);
 /// Whether kernels/gemm_packed.h is faster than skinny.h for 17 to 32 rows: on an H200, with many columns, or with a
 /// long K and either more columns than one wave of workgroups takes or so few that a wave of clusters of 4 divides K.
 bool packed_beats_skinny(const ContractionProblem& problem);
+/// How kernels/packed_ring.h divides a GEMM with up to so many rows: its template arguments, and how many workgroups
+/// share a multiprocessor.
+struct RingShape {
+  int groups, stages, splits, resident;
+};
+inline constexpr int kRingRows[] = {8, 16, 32};  ///< of its tiles
+/// The shape, if it is faster than others for this problem.
+std::optional<RingShape> ring_shape(const ContractionProblem& problem, int rows);
 /// Whether kernels/gemv_wide.h supports this problem.
 bool gemv_wide_supports(const ContractionProblem& problem);
 /// Whether kernels/skinny.h supports this type on this chip.

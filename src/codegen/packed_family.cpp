@@ -1,4 +1,4 @@
-// GEMMs of more than a few rows with weights of 4 or 8 bits, on Hopper: kernels/gemm_packed.h and
+// GEMMs of more than a few rows with weights of 4 or 8 bits, on Hopper: kernels/packed_ring.h, gemm_packed.h and
 // gemm_wgmma_packed.h.
 #include <algorithm>
 
@@ -22,6 +22,7 @@ class PackedFamily : public ContractionFamily {
     constexpr Shape kShapes[] = {{64, 3, 2, 4, 3250, 4.76f, 1300, 4.36f}, {128, 4, 1, 8, 4050, 9.3f, 2300, 10.0f}};
     std::vector<KernelCandidate> all;
     if (p.loaded_scales) add_left(all, p);
+    for (const int rows : kRingRows) add_ring(all, p, rows);
     for (const Shape& s : kShapes) {
       const sdx::layout::WgmmaLayout l{s.n, s.slices};
       KernelCandidate& c = all.emplace_back();
@@ -59,6 +60,22 @@ class PackedFamily : public ContractionFamily {
         c.bounds = {.threads = kThreads, .cluster = splits > 1 ? static_cast<std::uint32_t>(splits) : 0};
       }
   }
+
+  static void add_ring(std::vector<KernelCandidate>& all, const ContractionProblem& p, int rows) {
+    const std::optional<RingShape> s = ring_shape(p, rows);
+    if (!s) return;
+    const sdx::layout::PackedRingLayout l{s->groups, rows, s->stages, p.bits, p.vectors_per_scale};
+    KernelCandidate& c = all.emplace_back();
+    c.kernel =
+        fmt::format("packed_ring<{}, {}, {}, {}, {}>", s->groups, rows, s->stages, s->splits, p.vectors_per_scale);
+    c.tiling = {rows, l.cols(), 0, 0, 0, 0, true};
+    c.tiling.cluster = s->splits;
+    c.tiling.threads = l.threads();
+    c.shared = static_cast<std::uint32_t>(l.bytes());
+    c.bounds.threads = static_cast<std::uint32_t>(l.threads());
+    if (s->resident > 1) c.bounds.min_blocks = static_cast<std::uint32_t>(s->resident);  // bounds the registers
+    if (s->splits > 1) c.bounds.cluster = static_cast<std::uint32_t>(s->splits);
+  }
 };
 
 }  // namespace
@@ -66,6 +83,26 @@ class PackedFamily : public ContractionFamily {
 bool packed_supports(const ContractionProblem& p) {
   return p.chip.has(Feature::kWgmma) && p.quantized && p.computed_rows == 0 && size_of(p.type) == 2 &&
          p.a == Access::kVector && p.b == Access::kElements && !p.padded;
+}
+
+std::optional<RingShape> ring_shape(const ContractionProblem& p, int rows) {
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 31;  // offsets of columns have 32 bits
+  constexpr int kDepth = sdx::layout::PackedRingLayout{1, 8, 1, 4, 1}.depth(), kMostVectors = 4;
+  if (!packed_supports(p) || !p.loaded_blocks || p.bits != 4 || p.columns <= 0 || p.depth < kDepth ||
+      p.depth % kDepth != 0 || p.vectors_per_scale > kMostVectors || p.columns >= kMostBytes / (p.depth / 2))
+    return {};
+  // Measured on an H200 with N of 1024 to 128256 and K of 2048 to 14336. Of the sizes that are not here, the other
+  // kernels were faster or nothing was measured.
+  const bool many = p.columns >= 24576,
+             deep = p.depth >= 8192 && p.columns <= 5632 && p.columns >= (rows == 32 ? 4096 : 2048);
+  if (rows == 32) {
+    if (many || deep) return RingShape{4, 4, many ? 1 : 6, 1};
+  } else if (many || deep || (rows == 16 && p.columns >= 16384)) {
+    return RingShape{2, rows == 8 ? 5 : 4, deep ? 6 : 1, 2};
+  } else if (rows == 16 && p.depth >= 4096 && p.columns >= 6144 && p.columns < 8192) {
+    return RingShape{2, 4, 4, 2};
+  }
+  return {};
 }
 
 bool packed_beats_skinny(const ContractionProblem& p) {

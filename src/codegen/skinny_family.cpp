@@ -58,7 +58,8 @@ class SkinnyFamily : public ContractionFamily {
       if (!gemv_wide_supports(p)) add(all, p, 8, p.computed_rows);
     } else {
       for (const int rows : {8, 16, 32, 64})
-        if (rows <= 16 || (p.bits < 16 && (rows <= 32 || !packed_supports(p)) && !packed_beats_skinny(p)))
+        if (!ring_shape(p, rows) &&
+            (rows <= 16 || (p.bits < 16 && (rows <= 32 || !packed_supports(p)) && !packed_beats_skinny(p))))
           add(all, p, rows, rows);
     }
     return all;

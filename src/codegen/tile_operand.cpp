@@ -212,15 +212,20 @@ Expr Operand::scale_load() const {
   return loads && !e->args[0]->has_load ? e : Expr();
 }
 
-bool Operand::streams(const std::function<bool(const Value*)>& loaded) const {
+bool Operand::loads_early(const std::function<bool(const Value*)>& loaded) const {
   if (!loaded || where_) return false;
   Expr step, rest;
   if (!quantized_)
     return access_ == Access::kVector && loaded(e_->value) && idx::split_affine(offset_, index_, step, rest) &&
            is_const(step, vec_);
-  return vectors_per_scale() > 0 && is_const(quantized_->zero) && loaded(quantized_->packed->value) &&
-         loaded(scale_load()->value) && idx::split_affine(quantized_->packed->args[0], quantized_->run, step, rest) &&
-         is_const(step, 16);
+  bool zeros = true;
+  visit(quantized_->zero, [&](const Expr& x) { zeros = zeros && (x->op != Op::kLoad || loaded(x->value)); });
+  return zeros && vectors_per_scale() > 0 && loaded(quantized_->packed->value) && loaded(scale_load()->value) &&
+         idx::split_affine(quantized_->packed->args[0], quantized_->run, step, rest) && is_const(step, 16);
+}
+
+bool Operand::streams(const std::function<bool(const Value*)>& loaded) const {
+  return loads_early(loaded) && (!quantized_ || is_const(quantized_->zero));
 }
 
 int Operand::vectors_per_scale() const {
@@ -259,7 +264,8 @@ void Operand::emit_stream(Emitter& e) const {
   const std::string offset = e.value(scale->args[0]);
   e.line(fmt::format("return (const Scale*){} + {};", e.buffer(scale->value), offset));
   e.close();
-  e.line(fmt::format("SDX_FN f32 b_zero() const {{ return {}; }}", e.value(quantized_->zero)));
+  if (is_const(quantized_->zero))
+    e.line(fmt::format("SDX_FN f32 b_zero() const {{ return {}; }}", e.value(quantized_->zero)));
 }
 
 void Operand::emit_row(Emitter& e) const {

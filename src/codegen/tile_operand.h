@@ -38,7 +38,10 @@ class Operand {
   /// Emits the address of a row, where access() is kElements although elements along K follow one another in memory.
   void emit_row(Emitter& e) const;
 
-  /// Whether kernels/stream.h supports it: `loaded` before any launch, and copied without conversion, with its scales.
+  /// Whether it is `loaded` before any launch, and can be copied without conversion, with its scales; zero points are
+  /// loaded too.
+  bool loads_early(const std::function<bool(const Value*)>& loaded) const;
+  /// Whether kernels/stream.h supports it: the same, with one zero point.
   bool streams(const std::function<bool(const Value*)>& loaded) const;
   /// How many consecutive runs share a scale, if a column's scales are contiguous, of 16 bits, and whole aligned
   /// vectors of 16 bytes; otherwise 0.

@@ -82,8 +82,11 @@ struct RowParts {
   }
 };
 
-/// Barrier among the two warpgroups that multiply.
-SDX_FN void barrier_of_workers() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
+/// Barrier among the warpgroups that multiply.
+template <u32 Workers>
+SDX_FN void barrier_of_workers() {
+  asm volatile("bar.sync 1, %0;" ::"n"(Workers) : "memory");
+}
 
 /// Width neighbouring sums of a thread block of the cluster.
 template <int Width>
@@ -110,7 +113,8 @@ SDX_FN void store_sums(const P& p, u32 sums, u32 z, u32 first_row, u32 first_col
   using Read = typename ReadOf<P>::Type;
   constexpr bool kReads = !__is_same(Read, NothingRead);
   const u32 height = p.m - first_row < Layout::kRows ? p.m - first_row : Layout::kRows;
-  for (u32 j = own * 256 + thread_id(); j < height * kRuns; j += 256 * Layout::kSplits) {
+  constexpr u32 kWorkers = Layout::kWorkers;
+  for (u32 j = own * kWorkers + thread_id(); j < height * kRuns; j += kWorkers * Layout::kSplits) {
     const u32 r = j / kRuns, c = j % kRuns * kWidth;
     const u32 row = first_row + r, col = multiple<kWidth>(first_col + c);
     if (col >= p.n) continue;
@@ -139,7 +143,7 @@ SDX_FN void store_sums(const P& p, u32 sums, u32 z, u32 first_row, u32 first_col
 template <int Rows, int Splits>
 struct TileLayout {
   static constexpr u32 kRows = Rows, kCols = layout::PackedLayout::kCols, kSplits = Splits,
-                       kPitch = layout::PackedLayout::kPitch;
+                       kPitch = layout::PackedLayout::kPitch, kWorkers = 256;
 };
 
 /// The work of the warpgroup that writes the rows of a to the stages.
@@ -317,12 +321,12 @@ SDX_FN void gemm_packed(const P& early) {
     if constexpr (Splits > 1)
       cluster_barrier();
     else
-      barrier_of_workers();
+      barrier_of_workers<Layout::kWorkers>();
     store_sums<Layout>(p, sums, own_z, own_row, own_col, work.own_split);
     if constexpr (Splits > 1)
       cluster_barrier();
     else
-      barrier_of_workers();
+      barrier_of_workers<Layout::kWorkers>();
   }
 }
 

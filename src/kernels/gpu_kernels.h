@@ -12,5 +12,6 @@
 #include "gemm_tma.h"
 #include "gemm_wgmma.h"
 #include "gemm_wgmma_packed.h"
+#include "packed_ring.h"
 #include "stream.h"
 #endif

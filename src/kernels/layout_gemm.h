@@ -61,4 +61,26 @@ struct PackedLayout {
   constexpr int bytes() const { return barriers_at() + stages * 16; }
 };
 
+/// packed_ring<groups, rows, stages, splits, scale_vectors>: stages (packed weights, then rows), the stages' scales and
+/// barriers. The sums of the tile replace the stages.
+struct PackedRingLayout {
+  static constexpr int kBytes = 128;  ///< packed weights of a column in a stage
+  int groups, rows, stages, bits, scale_vectors;
+  constexpr int cols() const { return groups * 64; }
+  constexpr int pitch() const { return cols() + 4; }  ///< of the sums, in floats
+  constexpr int threads() const { return groups * 64 + 128; }
+  /// Elements of K in a stage.
+  constexpr int depth() const { return kBytes * 8 / bits; }
+  constexpr int packed_bytes() const { return cols() * kBytes; }
+  constexpr int stage_bytes() const { return packed_bytes() + rows * depth() * 2; }
+  /// Of the scales of a column in a stage.
+  constexpr int scale_bytes() const { return kBytes / 16 / scale_vectors * 2; }
+  constexpr int scales_at(int stage) const { return stages * stage_bytes() + stage * cols() * scale_bytes(); }
+  constexpr int barriers_at() const {
+    const int sums = rows * pitch() * 4;
+    return scales_at(stages) > sums ? scales_at(stages) : sums;
+  }
+  constexpr int bytes() const { return barriers_at() + stages * 16; }
+};
+
 }  // namespace sdx::layout

@@ -26,13 +26,16 @@ CASES = [
     (192, 288, 4, 32, True),
     (320, 1024, 4, 128, False),
     (256, 512, 4, 64, True),
+    (264, 1536, 4, 32, True),
+    (264, 1024, 4, 64, False),
+    (1000, 2048, 4, 128, True),
     (128, 1024, 8, 32, False),
     (136, 512, 8, 32, True),
     (256, 512, 4, 32, False, BF16),
     (200, 416, 4, 32, True, BF16),
     (136, 512, 8, 32, False, BF16),
 ]
-ROWS = (1, 5, 8, 16, 17, 32, 33, 64, 65, 100, 129, 300)
+ROWS = (1, 5, 8, 16, 17, 32, 33, 64, 65, 72, 73, 100, 128, 129, 300)
 
 
 def model_of(n, k, bits, block, zeros, dtype=F16, rows="m", seed=0):
@@ -92,6 +95,12 @@ def kernels_of(tmp_path, rows, arch):
         (4096, 5120, 16, "skinny<16, 2, 3>"),  # two rounds of five spans
         (6144, 256, 8, "skinny<8, 2, 1>"),  # two waves
         (16384, 256, 8, "skinny<8, 4, 1>"),  # many columns
+        (24576, 256, 8, "packed_ring<2, 8, 5, 1, 1>"),
+        (4096, 8192, 8, "packed_ring<2, 8, 5, 6, 1>"),  # a long K, which clusters divide
+        (6144, 4096, 16, "packed_ring<2, 16, 4, 4, 1>"),
+        (16384, 256, 16, "packed_ring<2, 16, 4, 1, 1>"),
+        (24576, 256, 32, "packed_ring<4, 32, 4, 1, 1>"),
+        (24576, 288, 32, "skinny<32, 4, "),  # no whole stages
         (4096, 512, 32, "skinny<32, 2, 1>"),
         (6144, 512, 32, "skinny<32, 4, 1>"),
         (6144, 4096, 32, "gemm_packed<32, "),
@@ -100,7 +109,9 @@ def kernels_of(tmp_path, rows, arch):
 def test_few_rows_on_hopper(tmp_path, n, k, rows, kernel):
     onnx.save(model_of(n, k, 4, 32, False, rows=rows)[0], tmp_path / "m.onnx")
     cli("compile", tmp_path / "m.onnx", "--arch", "sm_90a", "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path)
-    names = re.findall(r"(?:skinny|gemm_packed)<[0-9, ]+>", (tmp_path / "m.sdx").read_bytes().decode("latin1"))
+    names = re.findall(
+        r"(?:skinny|gemm_packed|packed_ring)<[0-9, ]+>", (tmp_path / "m.sdx").read_bytes().decode("latin1")
+    )
     assert names and all(name.startswith(kernel) for name in names)
 
 
