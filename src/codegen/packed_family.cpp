@@ -95,6 +95,7 @@ std::optional<RingShape> ring_shape(const ContractionProblem& p, int rows) {
   // kernels were faster or nothing was measured.
   const bool many = p.columns >= 24576,
              deep = p.depth >= 8192 && p.columns <= 5632 && p.columns >= (rows == 32 ? 4096 : 2048);
+  if (!p.loaded_scales && !many) return {};  // blocks with zero points of their own
   if (rows == 32) {
     if (many || deep) return RingShape{4, 4, many ? 1 : 6, 1};
   } else if (many || deep || (rows == 16 && p.columns >= 16384)) {
