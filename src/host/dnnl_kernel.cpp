@@ -123,14 +123,24 @@ std::shared_ptr<const Buffer> PackedWeights::form(const std::string& name, std::
   return data;
 }
 
+namespace {
+
+// Whether `desc` with the dims of `wanted` is `wanted`; not every layout has such a form.
+bool is_with_other_dims(const dnnl::memory::desc& desc, const dnnl::memory::desc& wanted) {
+  const dnnl::memory::desc reshaped = desc.reshape(wanted.get_dims(), true);
+  return reshaped.get(true) != nullptr && reshaped == wanted;
+}
+
+}  // namespace
+
 std::shared_ptr<const Buffer> PackedWeights::Impl::in_layout(const dnnl::memory::desc& want,
                                                              const dnnl::memory::desc& plain, const void* original) {
   std::lock_guard lock(mutex);
   for (Copy& copy : copies) {
-    // The same bytes may be described with or without a leading axis of 1.
-    const bool same = copy.plain.get_dims() == plain.get_dims() ? copy.plain == plain && copy.desc == want
-                                                                : copy.plain.reshape(plain.get_dims(), true) == plain &&
-                                                                      copy.desc.reshape(want.get_dims(), true) == want;
+    // The same bytes may be described with or without a leading axis of 1; the axes of a convolution are others.
+    const bool same = copy.plain.get_dims() == plain.get_dims()
+                          ? copy.plain == plain && copy.desc == want
+                          : is_with_other_dims(copy.plain, plain) && is_with_other_dims(copy.desc, want);
     if (same) {
       copy.used = ++clock;
       return copy.data;
