@@ -213,6 +213,30 @@ TEST(Gemm, OnePackingServesEverySize) {
   EXPECT_LE(packed->bytes(), 2 * sizeof(float) * static_cast<std::size_t>(n + 64) * static_cast<std::size_t>(k + 16));
 }
 
+// Large enough for kernels of few rows, for panels of weights and, with AVX2, for oneDNN's convolution between them.
+TEST(Gemm, OnePackingServesEveryKernel) {
+  const std::int64_t n = 256, k = 2048;
+  const auto b = integers(k * n, 4, 3);
+  for (const bool trans_b : {false, true}) {
+    std::shared_ptr<PackedWeights> packed;
+    for (const std::int64_t m : {1, 5, 40, 6, 1}) {
+      GemmDesc d = plain(m, n, k);
+      d.b_constant = true;
+      d.trans_b = trans_b;
+      std::string why;
+      auto kernel = find_gemm(d, why);
+      ASSERT_TRUE(kernel) << why;
+      if (!packed) packed = kernel->pack(b.data());
+      const auto a = integers(m * k, 4, static_cast<unsigned>(m));
+      std::vector<float> out(static_cast<std::size_t>(m * n));
+      Buffer scratch(kernel->scratch_bytes());
+      kernel->run({.src = a.data(), .packed = packed.get(), .out = out.data(), .scratch = scratch.data()});
+      const auto expected = gemm(d, a, b, {}, {});
+      for (std::size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], expected[i]) << m;
+    }
+  }
+}
+
 TEST(Gemm, OnePackingServesBothTransposes) {
   const std::int64_t k = 48;
   const auto b = integers(k * k, 4, 3);
