@@ -68,6 +68,8 @@ CASES = {
 def test_firmware_without_preloading(case, chip, without_preloading):
     model, x = CASES[case]()
     host = sardonyx.compile(model.SerializeToString(), device="host").run({"x": x})["y"]
+    if case == "convolution":
+        host = np.rint(host)  # Winograd's transforms round; the sums are integers
     session = sardonyx.compile(model.SerializeToString(), device=f"sim:{chip}")
     got = session.run({"x": x})["y"]
     np.testing.assert_allclose(got, host, rtol=0, atol=1e-3 if case == "softmax" else 0)  # an ulp of 1: exp2 differs
