@@ -12,7 +12,8 @@ from cli_support import SARDONYX
 from onnx import TensorProto, helper, numpy_helper
 
 NODES = 10_000
-MOST_SECONDS = 30  # of CPU time for 10,000 nodes; an idle core takes 1 to 10
+# Of CPU time for 10,000 nodes. A core takes 1 to 10, and 34 to 44 for long_skips where it has AVX2 only.
+MOST_SECONDS = 120
 
 
 def weights(name, *shape):
