@@ -24,11 +24,11 @@ SDX_FN void raise_priority() {}
 
 /// Forces the values into registers here: the compiler would otherwise clear the sums right before the loop that adds
 /// to them.
-template <class Sums, int TM, int TN>
-SDX_FN void fix_registers(Sums (&acc)[TM][TN]) {
+template <class T, int TM, int TN, int Count>
+SDX_FN void fix_registers(T (&acc)[TM][TN][Count]) {
 #if defined(__GFX9__)
 #pragma clang loop unroll(full)
-  for (int i = 0; i < TM * TN; ++i) asm volatile("" : "+v"(acc[i / TN][i % TN]));
+  for (int i = 0; i < TM * TN * Count; ++i) asm volatile("" : "+v"(acc[i / Count / TN][i / Count % TN][i % Count]));
 #endif
 }
 
@@ -76,7 +76,8 @@ struct Sizes {
   static constexpr int kInFlight = kPipelined ? Tile::kInFlight : 1;
   static constexpr int kVectors = kStage * Tile::kStages > kStore || kRun > 0 ? kStage* Tile::kStages : kStore;
 
-  static SDX_FN void mma(const vec16 (&a)[M::kVectorsA], const vec16 (&b)[M::kVectorsB], typename M::Sums& acc) {
+  static SDX_FN void mma(const vec16 (&a)[M::kVectorsA], const vec16 (&b)[M::kVectorsB],
+                         typename M::Acc (&acc)[M::kCount]) {
     if constexpr (kRun > 0)
       M::mma(b, a, acc);
     else
@@ -353,37 +354,16 @@ SDX_FN void multiply_pipelined(const P& p, AccTile& acc, const WavePart<Tile, P>
     read(0);
   }
   at_end();
-  const auto finish = [&](int i) __attribute__((always_inline)) {
+  const auto finish = [&](const auto& again, auto index) __attribute__((always_inline)) {
+    constexpr int i = index.value;
+    if (u32(i) >= left) return;
     lds_barrier();
     if (u32(i + 1) < left) read(i + 1);
     multiply(i);
     if (u32(i + 2) < left) store((i + 1) % kInFlight, stage(i));
+    if constexpr (i + 1 < kAfter) again(again, Number<i + 1>{});
   };
-#if defined(__GFX9__)
-  // Code of two steps, which run twice: that of four would be a third of a kernel's matrix instructions. A loop takes
-  // longer where K is short: up to 6 % by the clock on gfx942 if K is known, 13 % on gfx1100.
-  constexpr bool kLoop = P::kMaskedA || P::kLeastSteps > 0 || requires { p.arrived; };
-#else
-  constexpr bool kLoop = false;
-#endif
-  if constexpr (kLoop) {
-#pragma clang loop unroll(disable)
-    for (;; left -= kInFlight) {
-#pragma clang loop unroll(full)
-      for (int i = 0; i < kInFlight; ++i) {
-        if (u32(i) >= left) return;
-        finish(i);
-      }
-    }
-  } else {
-    const auto finish_from = [&](const auto& again, auto index) __attribute__((always_inline)) {
-      constexpr int i = index.value;
-      if (u32(i) >= left) return;
-      finish(i);
-      if constexpr (i + 1 < kAfter) again(again, Number<i + 1>{});
-    };
-    finish_from(finish_from, Number<0>{});
-  }
+  finish(finish, Number<0>{});
 }
 
 }  // namespace gemm_detail
