@@ -1,10 +1,13 @@
 """Options that every Python test shares.
 
-A test marked `slow` is one case of a long sweep. By default one case in ten of each such sweep runs, always the same
-ones; `./dev test --full` runs them all. tools/run_tests.py does the same for C++.
+A test marked `slow` is one case of a long sweep. By default one case in ten of each such sweep runs, or with
+`slow(part=4)` one in four, always the same ones; `./dev test --full` runs them all. tools/run_tests.py does the same for
+C++.
 """
 
+import math
 import os
+import zlib
 
 import pytest
 from sardonyx import _sardonyx
@@ -25,18 +28,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--full"):
         return
-    seen: dict[str, int] = {}
-    kept, left_out = [], []
+    sweeps: dict[tuple[str, int], list[pytest.Item]] = {}
+    kept = set()
     for item in items:
         if item.get_closest_marker("slow") is None:
-            kept.append(item)
+            kept.add(item)
             continue
         # The cases of a parametrised test, or the methods of a class.
         sweep = item.nodeid.split("[")[0] if "[" in item.nodeid else item.nodeid.rpartition("::")[0]
-        index = seen.get(sweep, 0)
-        seen[sweep] = index + 1
-        (left_out if index % SLOW_PART else kept).append(item)
-    items[:] = kept
+        part = max(marker.kwargs.get("part", SLOW_PART) for marker in item.iter_markers("slow"))
+        sweeps.setdefault((sweep, part), []).append(item)
+    for (_, part), cases in sweeps.items():
+        # By a hash of the names: every tenth in order would keep one value only of a parameter that ten values go with.
+        by_hash = sorted(cases, key=lambda item: zlib.crc32(item.nodeid.encode()))
+        kept.update(by_hash[: math.ceil(len(cases) / part)])
+    left_out = [item for item in items if item not in kept]
+    items[:] = [item for item in items if item in kept]
     config.hook.pytest_deselected(items=left_out)
 
 

@@ -151,6 +151,7 @@ def attention_network(dtype, smooth):
         ("gfx1201", ml_dtypes.float8_e4m3fn),
     ],
 )
+@pytest.mark.slow(part=4)
 def test_attention_rounds_its_result(chip, dtype, smooth):
     model = attention_network(dtype, smooth).SerializeToString()
     rng = np.random.default_rng(0)

@@ -40,6 +40,7 @@ g (float16[n, 768] x, float16[768, 3072] w) => (float16[n, 3072] y) {
 
 @pytest.mark.parametrize("model", [LAYER, ATTENTION, CONVOLUTION], ids=["layer", "attention", "convolution"])
 @pytest.mark.parametrize("chip", AMD)
+@pytest.mark.slow(part=4)
 def test_nothing_spills(chip, model):
     kernels = sardonyx.code_report(parse(model), chip)
     assert kernels

@@ -26,6 +26,7 @@ LARGE = {"bert_base", "deeplabv3_resnet50", "llama_4l_dynamo", "resnet50_dynamo"
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] if n in LARGE else []) for n in FOUND or ["none"]]
 )
+@pytest.mark.slow(part=3)
 def test_model(name):
     path = models.fill(FOLDER, FOUND[name])
     feeds = [models.inputs(path, sizes, seed) for seed, sizes in enumerate(models.SIZES.get(name, [{}]))]

@@ -90,5 +90,6 @@ def test_bfloat16(folder):
 @pytest.mark.parametrize("sizes", [(1, 64, 64, 9, 3, 1, 1), (2, 128, 72, 7, 3, 2, 1), (1, 192, 64, 5, 3, 1, 2), (1, 64, 40, 6, 5, 1, 2), (1, 384, 136, 6, 1, 2, 1)])  # fmt: skip
 @pytest.mark.parametrize("shares", [1, 2, 3])
 @pytest.mark.parametrize("tiling", [pytest.param(t, marks=[] if t == TILINGS[0] else pytest.mark.slow) for t in TILINGS])  # fmt: skip
+@pytest.mark.slow(part=6)
 def test_convolutions(tiling, shares, sizes, folder):
     check(convolution(*sizes), tiling, shares, folder)

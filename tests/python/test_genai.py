@@ -92,6 +92,7 @@ def results(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", [*DECODERS, "uneven", "long"])
+@pytest.mark.slow(part=4)
 def test_logits_and_tokens_match_the_cpu_provider(results, name):
     if f"{name} append" not in results:
         pytest.skip("runs on the host only: the operators have tests of their own on cards")

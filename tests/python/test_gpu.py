@@ -169,6 +169,7 @@ def test_a_program_file_for_several_cards(tmp_path):
 
 
 @pytest.mark.parametrize("arch", [row["chip"] for row in sardonyx.chips()])
+@pytest.mark.slow(part=3)
 def test_every_target_compiles(arch, tmp_path):
     onnx.save(parse(LAYER), tmp_path / "m.onnx")
     text = cli("compile", tmp_path / "m.onnx", "--arch", arch, "--cache-dir", tmp_path / "cache")

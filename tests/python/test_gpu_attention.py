@@ -161,6 +161,7 @@ def grouped_query(t, heads, kv_heads, d, capacity, batch, **attributes):
 
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("window", [-1, 7])
+@pytest.mark.slow(part=4)
 def test_decoding_with_a_cache(chip, window):
     """GroupQueryAttention, one new token a sequence: keys are split over workgroups, sequences differ in length."""
     t, heads, kv_heads, d, capacity, batch = np.float16, 6, 2, 32, 400, 2
@@ -207,6 +208,7 @@ def test_prompt_with_smooth_softmax(chip):
 
 
 @pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.slow(part=3)
 def test_multi_head_attention_with_padding(chip):
     """MultiHeadAttention in packed layout, keys' lengths as data, an attention bias."""
     t, heads, d, batch = np.float16, 3, 64, 2

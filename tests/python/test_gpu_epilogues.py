@@ -44,6 +44,7 @@ def product(end, m, n, k, seed=0):
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.slow(part=4)
 def test_results_in_float16_are_bounded_and_nan_stays(chip, end):
     operators, reference = ENDS[end]
     for m, n, k in ((70, 72, 64), (33, 30, 40)):

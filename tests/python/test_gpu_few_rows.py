@@ -13,6 +13,7 @@ from test_gpu_gemm import CHIPS, FLOAT, HALF, OTHERS, TOLERANCE, check, few_bits
 @pytest.mark.parametrize("bits", [16, 4])
 @pytest.mark.parametrize("k, n", [(512, 48), (1088, 40), (96, 20)])
 @pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.slow(part=4)
 def test_few_rows(chip, k, n, bits):
     if bits == 4:
         node, tensors = few_bits("o", k, n)
@@ -28,6 +29,7 @@ def test_few_rows(chip, k, n, bits):
 
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("chip", CHIPS + OTHERS)
+@pytest.mark.slow(part=4)
 def test_few_rows_of_bfloat16(chip, bits):
     """Weights become bfloat16 by way of float32, whose sums the host has too."""
     bf16, k, n, rng = TensorProto.BFLOAT16, 256, 32, np.random.default_rng(3)
@@ -47,6 +49,7 @@ def test_few_rows_of_bfloat16(chip, bits):
 
 @pytest.mark.parametrize("bits", [16, 4])
 @pytest.mark.parametrize("chip", OTHERS)
+@pytest.mark.slow(part=3)
 def test_few_rows_on_other_chips(chip, bits):
     test_few_rows(chip, 1088, 40, bits)
 

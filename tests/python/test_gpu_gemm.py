@@ -75,6 +75,7 @@ def product(dtype, k, n):
 @pytest.mark.parametrize("dtype", [FLOAT, HALF], ids=["float32", "float16"])
 @pytest.mark.parametrize("m, k, n", SIZES)
 @pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.slow(part=5)
 def test_product_with_bias_and_relu(chip, m, k, n, dtype):
     device = check(product(dtype, k, n), chip, {"x": rand(dtype, m, k)}, TOLERANCE[dtype])
     assert tiles(device) == 1
@@ -133,6 +134,7 @@ CONVOLUTIONS = [
 @pytest.mark.parametrize("dtype", [FLOAT, HALF], ids=["float32", "float16"])
 @pytest.mark.parametrize("c, o, h, w, kernel, stride, pad, dilation, groups", CONVOLUTIONS)
 @pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.slow(part=5)
 def test_convolution(chip, dtype, c, o, h, w, kernel, stride, pad, dilation, groups):
     m = model(
         [
@@ -195,6 +197,7 @@ def test_transposed_and_other_ranks(chip, spatial):
     ],
 )
 @pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.slow(part=4)
 def test_weights_of_few_bits(chip, rows, k, n, bits, block, form):
     """MatMulNBits: zero points packed or as floats, a group for each k, a bias."""
     rng, blocks = np.random.default_rng(3), -(-k // block)
@@ -304,6 +307,7 @@ def integers(dtype, *shape, seed=5):
 @pytest.mark.parametrize("a_type, b_type", [("uint8", "int8"), ("uint8", "uint8"), ("int8", "int8")])
 @pytest.mark.parametrize("each", [False, True], ids=["one zero point", "one for each column"])
 @pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.slow(part=4)
 def test_integer_gemm(chip, a_type, b_type, each):
     onnx_type = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8}
     b, zb = integers(b_type, 100, 72), integers(b_type, 72 if each else 1, seed=6)
@@ -394,6 +398,7 @@ def test_masks_stay_finite_in_fp16(chip):
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("dtype", [FLOAT, HALF])
 @pytest.mark.parametrize("batch, m, n, k", [([], 40, 72, 2048), ([3], 7, 33, 1024), ([], "m", 64, 1024)])
+@pytest.mark.slow(part=4)
 def test_shared_k(chip, dtype, batch, m, n, k):
     rows = 33 if m == "m" else m
     nodes = [
@@ -419,6 +424,7 @@ def test_shared_k_of_a_convolution(chip):
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("dtype", [FLOAT, HALF])
 @pytest.mark.parametrize(("m", "k", "n"), [(67, 64, 64), (130, 32, 200), (5, 64, 37), (66, 40, 255)])
+@pytest.mark.slow(part=4)
 def test_epilogues_that_read_tensors(chip, dtype, m, k, n):
     """What is added lies after the last row and column too, unless it is left alone there; of few and many columns."""
     nodes = [

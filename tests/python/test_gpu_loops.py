@@ -293,6 +293,7 @@ def test_columns_that_a_team_reduces(dtype, chip):
 
 @pytest.mark.parametrize("chip", [*CHIPS, "gfx90a"])
 @pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.slow(part=4)
 def test_columns_that_teams_share(chip, dtype):
     """Sums over middle axes: packs and single elements of every type, teams of every size, more terms than threads and fewer."""
     t = TYPES[dtype]

@@ -52,6 +52,7 @@ def compare(path, device, feeds, tolerance):
 
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.slow(part=3)
 def test_trained_model(name, chip):
     sizes, tolerance = TRAINED[name]
     path = FOLDER / "real" / f"{name}.onnx"
@@ -85,6 +86,7 @@ def first_layers(name, path, tmp_path):
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("precision", ["fp32", pytest.param("fp16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["bert_base", "llama_4l_dynamo"])
+@pytest.mark.slow(part=3)
 def test_two_layers(name, precision, chip, tmp_path):
     path = tmp_path / f"{name}.onnx"
     assert first_layers(name, path, tmp_path) == 2

@@ -49,6 +49,7 @@ def between(kind, body, channels, filters, kernel, rank=2):
 
 @pytest.mark.parametrize("chip, kind", [("gfx1100", "float"), ("gfx942", "float16")])
 @pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.slow(part=4)
 def test_windows_of_convolutions(window, kind, chip):
     """With an activation after, weights known and not, batch and image of any size: tiles of packs, and what they leave."""
     channels, filters, group, kernel, strides, dilations, pads = WINDOWS[window]
@@ -103,6 +104,7 @@ def test_windows_of_convolutions(window, kind, chip):
         "LpPool <kernel_shape = {2}, strides = {2}>",
     ],
 )
+@pytest.mark.slow(part=4)
 def test_windows_of_pools(pool, rank, chip):
     for k in (1, 2, 3):
         pool = pool.replace(f"{{{k}}}", str([k] * rank)).replace(f"{{{k}p}}", str([k] * 2 * rank))

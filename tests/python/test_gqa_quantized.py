@@ -116,6 +116,7 @@ def expected(given, kind, have, new, packed, weights):
 @pytest.mark.parametrize("device", ["host", "sim:gfx942", "sim:gfx1100"])
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize(("quantised", "packed", "new"), [("PER_TENSOR", False, 5), ("PER_CHANNEL", True, 1)])
+@pytest.mark.slow(part=4)
 def test_results_and_the_cache(device, kind, quantised, packed, new):
     m, weights = model(kind, quantised, 20, packed)
     given, have = feed(np.random.default_rng(1), kind, 20, new, packed, weights)

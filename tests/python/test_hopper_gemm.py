@@ -332,6 +332,7 @@ def test_other_chips_have_no_copy_engine(tmp_path):
 
 @pytest.mark.parametrize("functions", [["Erf"], ["Mish"], ["Sin", "Atan"]], ids="-".join)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.slow(part=3)
 def test_no_candidate_keeps_sums_in_memory(tmp_path, functions, arch):
     """Of rows in any number, all candidates are in the file; a sum that is passed to a function lies in local memory."""
     model = product("n", 768, 3072)

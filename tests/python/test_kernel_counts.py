@@ -54,6 +54,7 @@ def test_a_normalisation_is_one_kernel(device, rows):
 @pytest.mark.parametrize("device", ["host", "sim:gfx942", "sim:gfx1100"])
 @pytest.mark.parametrize("dims", [{}, {"batch": 1, "n": 40}, {"batch": 3, "n": 40}, {"batch": 1}])
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.slow(part=4)
 def test_known_sizes_cost_no_kernels(device, dims, precision):
     """A batch of one, and sums as short as those of a pooling's windows: epilogues and attention are found all the same."""
     rng = np.random.default_rng(0)

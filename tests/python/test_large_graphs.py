@@ -92,6 +92,7 @@ def cpu_seconds(model, target, out):
 
 @pytest.mark.parametrize("target", [("--device", "host"), ("--arch", "gfx942")], ids=["host", "gfx942"])
 @pytest.mark.parametrize("make", [residual_layers, parallel_branches, long_skips])
+@pytest.mark.slow(part=2)
 def test_compile_time_is_linear(make, target, tmp_path):
     save(tmp_path / "small.onnx", make(NODES // 4))
     save(tmp_path / "large.onnx", make(NODES))

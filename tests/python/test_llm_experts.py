@@ -98,6 +98,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.slow(part=4)
 def test_parts_add_up(tmp_path: Path, name: str, size: int) -> None:
     model = layer(**CASES[name])
     onnx.save(model, tmp_path / "whole.onnx")

@@ -41,6 +41,7 @@ def test_launches_of_a_layer(rows, most):
 
 @pytest.mark.parametrize("device", ["sim:gfx942", "sim:gfx1100"])
 @pytest.mark.parametrize(("kv_heads", "head", "dtype"), [(2, 16, np.float16), (4, 64, np.float32), (1, 64, np.float16)])
+@pytest.mark.slow(part=3)
 def test_a_step_of_one_token(device, kv_heads, head, dtype):
     """Rotation, appending and attention in one kernel: with keys of one or several workgroups, the cache where it was or elsewhere, a
     sequence that has just begun; and its numbers are the host's."""

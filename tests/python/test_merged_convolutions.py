@@ -24,6 +24,7 @@ def weights(rng, *shape):
         (16, 16, 1, 1, (0, 0, 0, 0), 1, 1),
     ],
 )
+@pytest.mark.slow(part=4)
 def test_branches(channels, out, groups, kernel, pads, stride, dilation, identity):
     rng = np.random.default_rng(0)
     arrays = {

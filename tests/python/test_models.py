@@ -126,6 +126,7 @@ PACKAGED = {
 
 
 @pytest.mark.parametrize("package, file", PACKAGED)
+@pytest.mark.slow(part=2)
 def test_packaged_model(package, file):
     spec = importlib.util.find_spec(package)
     if spec is None:

@@ -193,6 +193,7 @@ def test_one_program_for_all_counts_of_tokens():
 @pytest.mark.parametrize("device", CHIPS)
 @pytest.mark.parametrize("tokens", [(2,), (40,)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.slow(part=3)
 def test_moe_on_cards(device, tokens, dtype):
     attributes, shape = FORMS["swiglu"]
     x, logits, layers = make(tokens, 5, dtype=dtype, **shape)
@@ -347,6 +348,7 @@ def test_grouped_matmul(device, dtype):
 
 @pytest.mark.parametrize("device", ["host", *CHIPS, "sim:gfx950", "sim:gfx1201"])
 @pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.slow(part=4)
 def test_grouped_matmul_of_large_groups(device, transposed):
     """Groups that begin and end within tiles, more of them than a tile's search reads at a time, of no whole vectors of
     columns; weights as they are, or transposed by a node."""

@@ -14,6 +14,7 @@ COORDINATES = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"
 
 @pytest.mark.parametrize("coordinates", COORDINATES)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.slow(part=4)
 def test_resize(mode, coordinates):
     attributes = {"mode": mode, "coordinate_transformation_mode": coordinates}
     # onnx's evaluator, since onnxruntime takes other widths for align_corners; but onnx's own is wrong where

@@ -68,6 +68,7 @@ def model_of(n, k, bits, block, zeros, dtype=F16, rows="m", seed=0):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: "-".join(map(str, c)))
 @pytest.mark.parametrize("device", SIMULATED + NVIDIA)
+@pytest.mark.slow(part=3)
 def test_values(device, case):
     model, weights = model_of(*case)
     compiled = sardonyx.compile(model, device=device)
@@ -105,6 +106,7 @@ def kernels_of(tmp_path, rows, arch):
         (6144, 4096, 32, "gemm_packed<32, "),
     ],
 )
+@pytest.mark.slow(part=4)
 def test_few_rows_on_hopper(tmp_path, n, k, rows, kernel):
     names = names_of(tmp_path, n, k, rows, False)
     assert names and all(name.startswith(kernel) for name in names)

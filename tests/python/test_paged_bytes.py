@@ -95,6 +95,7 @@ def test_host(option, kind):
 
 @pytest.mark.parametrize("kind", STORED)
 @pytest.mark.parametrize("device, dtype", CARDS)
+@pytest.mark.slow(part=3)
 def test_simulated_card(device, dtype, kind):
     check(OPTIONS["plain"], [9, 0, 20], [1, 2, 1], dtype, device, kind)
     check(OPTIONS["rotary"], [11], [9], dtype, device, kind)

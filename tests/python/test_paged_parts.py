@@ -92,6 +92,7 @@ def reference(feed, heads, kv_heads, size, rows, window):
 
 
 @pytest.mark.parametrize(("device", "shape"), CASES)
+@pytest.mark.slow(part=3)
 def test_parts_of_prompts(device, shape):
     feed = feed_of(*shape)
     want = reference(feed, *shape[:5])

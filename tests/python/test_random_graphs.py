@@ -13,6 +13,7 @@ GRAPHS = 8
 @pytest.mark.parametrize("first", range(0, 40 if CARD else 16, GRAPHS))
 @pytest.mark.parametrize("kind", sorted(TOLERANCE))
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.slow(part=3)
 def test_random_graphs(device, kind, first):
     wrong = []
     for seed in range(first, first + GRAPHS):
@@ -24,6 +25,7 @@ def test_random_graphs(device, kind, first):
 
 @pytest.mark.parametrize("kind", ["float", "float16"])
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.slow(part=3)
 def test_random_graphs_with_symbols(device, kind):
     """Compiled once, run at several sizes. A third of the graphs suit other sizes than their own."""
     tried, wrong = 0, []
@@ -38,6 +40,7 @@ def test_random_graphs_with_symbols(device, kind):
 
 @pytest.mark.parametrize("kind", ["float", "float16"])
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.slow(part=3)
 def test_random_language_models(device, kind):
     """Decoder layers with a cache, compiled once and run with and without a past."""
     wrong = []

@@ -118,6 +118,7 @@ def splitting(problem, chip, database, tiling, shares, graphs=False):
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("chip", [pytest.param(c, marks=[] if c == "gfx942" else pytest.mark.slow) for c in UNITS])
+@pytest.mark.slow(part=5)
 def test_results(chip, problem, database):
     for tiling, shares in zip(TILINGS[chip], (3, 4, 3), strict=False):
         device, feed, want = splitting(problem, chip, database, tiling, shares)
