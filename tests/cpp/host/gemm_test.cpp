@@ -192,13 +192,15 @@ TEST(Gemm, RandomRealsStayWithinTheBoundOfAnySummationOrder) {
   }
 }
 
-TEST(Gemm, OnePackingServesEverySize) {
-  const std::int64_t n = 200, k = 72;
+// Runs one GEMM after the other with these numbers of rows, all with what the first one packed; its bytes.
+void use_one_packing(std::int64_t n, std::int64_t k, bool trans_b, std::initializer_list<std::int64_t> rows,
+                     std::size_t& bytes) {
   const auto b = integers(k * n, 4, 3);
   std::shared_ptr<PackedWeights> packed;
-  for (std::int64_t m : {1, 2, 7, 64, 500, 1}) {
+  for (const std::int64_t m : rows) {
     GemmDesc d = plain(m, n, k);
     d.b_constant = true;
+    d.trans_b = trans_b;
     std::string why;
     auto kernel = find_gemm(d, why);
     ASSERT_TRUE(kernel) << why;
@@ -210,31 +212,20 @@ TEST(Gemm, OnePackingServesEverySize) {
     const auto expected = gemm(d, a, b, {}, {});
     for (std::size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], expected[i]) << m;
   }
-  EXPECT_LE(packed->bytes(), 2 * sizeof(float) * static_cast<std::size_t>(n + 64) * static_cast<std::size_t>(k + 16));
+  bytes = packed->bytes();
+}
+
+TEST(Gemm, OnePackingServesEverySize) {
+  const std::size_t n = 200, k = 72;
+  std::size_t bytes = 0;
+  use_one_packing(n, k, false, {1, 2, 7, 64, 500, 1}, bytes);
+  EXPECT_LE(bytes, 2 * sizeof(float) * (n + 64) * (k + 16));
 }
 
 // Large enough for kernels of few rows, for panels of weights and, with AVX2, for oneDNN's convolution between them.
 TEST(Gemm, OnePackingServesEveryKernel) {
-  const std::int64_t n = 256, k = 2048;
-  const auto b = integers(k * n, 4, 3);
-  for (const bool trans_b : {false, true}) {
-    std::shared_ptr<PackedWeights> packed;
-    for (const std::int64_t m : {1, 5, 40, 6, 1}) {
-      GemmDesc d = plain(m, n, k);
-      d.b_constant = true;
-      d.trans_b = trans_b;
-      std::string why;
-      auto kernel = find_gemm(d, why);
-      ASSERT_TRUE(kernel) << why;
-      if (!packed) packed = kernel->pack(b.data());
-      const auto a = integers(m * k, 4, static_cast<unsigned>(m));
-      std::vector<float> out(static_cast<std::size_t>(m * n));
-      Buffer scratch(kernel->scratch_bytes());
-      kernel->run({.src = a.data(), .packed = packed.get(), .out = out.data(), .scratch = scratch.data()});
-      const auto expected = gemm(d, a, b, {}, {});
-      for (std::size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], expected[i]) << m;
-    }
-  }
+  std::size_t bytes = 0;
+  for (const bool trans_b : {false, true}) use_one_packing(256, 2048, trans_b, {1, 5, 40, 6, 1}, bytes);
 }
 
 TEST(Gemm, OnePackingServesBothTransposes) {
