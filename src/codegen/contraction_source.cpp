@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <unordered_set>
 
+#include "codegen/contraction_epilogue.h"
 #include "codegen/emit.h"
 #include "codegen/index_range.h"
-#include "codegen/loop_analysis.h"
 #include "codegen/tile_operand.h"
 #include "support/error.h"
 #include "target/chip.h"
@@ -15,244 +14,8 @@
 namespace sardonyx::codegen {
 namespace {
 
-// Maximum bytes of epilogue operands that are loaded before the sum is complete: per result, and per column. A thread
-// has up to 32 results at a time, mostly of the same eight columns.
-constexpr std::size_t kMostRead = 4, kMostColumnsRead = 8;
-
-bool has_var(const Expr& e, const Expr& var) {
-  if (!e) return false;
-  bool found = false;
-  visit(e, [&](const Expr& x) { found |= x->op == Op::kVar && x->i == var->i; });
-  return found;
-}
-
-// Whether eight columns (or pairs of them), from a multiple of eight on, are contiguous in memory at a multiple of
-// eight elements; offset: of an element.
-bool has_octets(const Contraction& c, const Expr& offset) {
-  const Expr& var = c.pair ? c.pair : c.col;
-  std::int64_t columns = 0;
-  if (!is_const_int(var->args[0], columns) || columns % 8 != 0) return false;
-  const Expr octet = loop_var(columns / 8), in_octet = loop_var(8);
-  const Expr at = substitute(offset, {{var, octet * 8 + in_octet}});
-  Expr step, rest;
-  return idx::split_affine(at, in_octet, step, rest) && is_const(step, 1) && !mentions(rest, in_octet) &&
-         divisor_of(rest) % 8 == 0;
-}
-bool stores_octets(const Contraction& c) { return has_octets(c, storage_offset(*c.out, c.out_index)); }
-
-// Which of the loads is the only one that depends on the row, if it is of bytes in octets and results are of bytes too.
-std::optional<std::size_t> row_bytes(const Contraction& c, const Exprs& loads) {
-  std::optional<std::size_t> found;
-  for (std::size_t k = 0; k < loads.size(); ++k) {
-    if (!has_var(loads[k]->args[0], c.row)) continue;
-    const DType type = loads[k]->dtype;
-    if (found || (type != DType::kUInt8 && type != DType::kInt8) || !has_octets(c, loads[k]->args[0])) return {};
-    found = k;
-  }
-  return size_of(c.out->dtype) == 1 ? found : std::nullopt;
-}
-
-// A load of bytes as a number, minus a zero point (null: 0), in float32.
-struct ByteNumber {
-  Expr e, zero;
-};
-
-// Whether `e` uses the load in another way than by `part`.
-bool uses_beside(const Expr& e, const Expr& part, const Expr& load) {
-  if (!e || same(e, part)) return false;
-  return same(e, load) ||
-         std::any_of(e->args.begin(), e->args.end(), [&](const Expr& x) { return uses_beside(x, part, load); });
-}
-
-// How `e` uses the load, if it is always the same number.
-std::optional<ByteNumber> byte_number(const Expr& e, const Expr& load) {
-  std::optional<ByteNumber> found;
-  visit(e, [&](const Expr& x) {
-    if (found || x->op != Op::kCast || x->dtype != DType::kFloat32) return;
-    Expr y = x->args[0], zero;
-    if (y->op == Op::kSub && y->dtype == DType::kInt32 && is_const(y->args[1])) {
-      zero = y->args[1];
-      y = y->args[0];
-    }
-    if (y->op == Op::kCast && y->dtype == DType::kInt32) y = y->args[0];
-    if (same(y, load)) found = {x, zero};
-  });
-  if (found && uses_beside(e, found->e, load)) return {};
-  return found;
-}
-
-// Emits the epilogue. What it reads is read by a separate function before the sum is complete, as far as it fits in
-// registers. `fetches`: for kernels/gemm_tma.h, which prefetches operands that are read by rows to L2, and stores eight
-// results at a time.
-class EpilogueWriter {
- public:
-  EpilogueWriter(Emitter& e, const Contraction& c, const Value& accumulator, bool fetches, bool octets)
-      : e_(e),
-        c_(c),
-        accumulator_(accumulator),
-        fetches_(fetches),
-        result_(flatten_loads(c.result)),
-        sum_(type_name(accumulator.dtype)) {
-    if (!c.pair) find_loads();
-    octets_ = (fetches || (octets && !c.pair)) && stores_octets(c);
-    if (octets_ && fetches && !c.pair) row_ = row_bytes(c, loads_);
-    if (row_) number_ = byte_number(result_, loads_[*row_]);
-  }
-
-  // Returns the declaration of the struct that holds what is read.
-  std::string write() {
-    const auto by_row = [&](const Expr& x) { return has_var(x->args[0], c_.row); };
-    const bool rows = std::any_of(loads_.begin(), loads_.end(), by_row);
-    if (rows) e_.line("enum : bool { kReadsRows = true };");
-    if (size_of(c_.out->dtype) != 2)
-      e_.line(fmt::format("enum : int {{ kResultBytes = {} }};", size_of(c_.out->dtype)));
-    if (fetches_ && rows) {
-      begin("SDX_FN void fetch_early(u32 z, u32 row, u32 col) const");
-      for (const Expr& x : loads_) {
-        if (!by_row(x)) continue;
-        const std::string at = e_.value(x->args[0]);
-        e_.line(fmt::format("fetch_to_l2({} + {});", e_.buffer(x->value), at));
-      }
-      e_.close();
-    }
-    if (!loads_.empty()) write_read();
-    if (octets_ && !c_.pair) write_octets();
-    write_element();
-    if (octets_ && c_.pair && size_of(c_.out->dtype) == 1) write_pairs();
-    return loads_.empty() ? "" : fmt::format("  struct Read {{{} }};\n", members_);
-  }
-
- private:
-  void begin(const std::string& head) {
-    e_.open(head);
-    for (const auto& [var, n] :
-         {std::pair(c_.z, "z"), std::pair(c_.row, "row"), std::pair(c_.pair ? c_.pair : c_.col, "col")}) {
-      if (is_const(var)) continue;
-      const std::string i = e_.fresh("i");
-      e_.line(fmt::format("const i64 {} = {};", i, n));
-      e_.bind(var, i);
-    }
-  }
-
-  void find_loads() {
-    std::size_t room = kMostRead, columns_room = kMostColumnsRead;
-    std::unordered_set<Expr, ExprHash, ExprSame> seen;
-    certain_parts(result_, [&](const Expr& x) {
-      if (!seen.insert(x).second) return false;
-      if (x->op != Op::kLoad || x->value == &accumulator_ || x->args[0]->has_load || !has_var(x->args[0], c_.col))
-        return true;
-      std::size_t& left = has_var(x->args[0], c_.row) ? room : columns_room;
-      if (size_of(x->dtype) > left) return true;
-      left -= size_of(x->dtype);
-      loads_.push_back(x);
-      return true;
-    });
-  }
-
-  void bind() {
-    for (std::size_t k = 0; k < loads_.size(); ++k) e_.bind_value(loads_[k], fmt::format("r.r{}", k));
-    e_.bind_local(&accumulator_, "sum");
-    if (c_.second) e_.bind_local(c_.second.get(), "next");
-  }
-  const char* read_parameter() const { return loads_.empty() ? "" : ", const Read& r"; }
-
-  void write_read() {
-    begin("SDX_FN void read(u32 z, u32 row, u32 col, Read& r) const");
-    for (std::size_t k = 0; k < loads_.size(); ++k) {
-      const std::string x = e_.value(loads_[k]);
-      e_.line(fmt::format("r.r{} = {};", k, x));
-      members_ += fmt::format(" {} r{};", e_.type_of(loads_[k]), k);
-    }
-    if (number_) {
-      const std::string x = e_.value(number_->e);
-      e_.line(fmt::format("r.number = {};", x));
-      members_ += " f32 number;";
-    }
-    e_.close();
-    e_.open(fmt::format("SDX_FN void element(u32 z, u32 row, u32 col, {} sum) const", sum_));
-    e_.line("Read r;");
-    e_.line("read(z, row, col, r);");
-    e_.line("element(z, row, col, sum, r);");
-    e_.close();
-  }
-
-  void write_element() {
-    begin(c_.pair
-              ? fmt::format("SDX_FN void pair(u32 z, u32 row, u32 col, {0} sum, {0} next) const", sum_)
-              : fmt::format("SDX_FN void element(u32 z, u32 row, u32 col, {} sum{}) const", sum_, read_parameter()));
-    if (octets_ && !fetches_) {
-      e_.line(fmt::format("*place(z, row, col) = result(z, row, col, sum{});", loads_.empty() ? "" : ", r"));
-    } else {
-      bind();
-      const std::string x = e_.value(result_), at = e_.value(storage_offset(*c_.out, c_.out_index));
-      e_.line(fmt::format("{}[{}] = {};", e_.buffer(c_.out), at, x));
-    }
-    e_.close();
-  }
-
-  void write_place() {
-    begin("SDX_FN Out* place(u32 z, u32 row, u32 col) const");
-    e_.line(fmt::format("return {} + {};", e_.buffer(c_.out), e_.value(storage_offset(*c_.out, c_.out_index))));
-    e_.close();
-  }
-
-  void write_pairs() {
-    e_.line(fmt::format("using Out = {};", storage_name(c_.out->dtype)));
-    begin(fmt::format("SDX_FN auto paired(u32 z, u32 row, u32 col, {0} sum, {0} next) const", sum_));
-    bind();
-    const Emitter::Wide wide = e_.wide(result_);
-    e_.line(fmt::format("return {};", wide.text.empty() ? "sum" : wide.text));
-    e_.close();
-    write_place();
-    e_.line(fmt::format("enum : bool {{ kPairOctets = {}, kSaturates = {} }};", !wide.text.empty(), wide.saturates));
-  }
-
-  void write_octets() {
-    e_.line(fmt::format("using Out = {};", storage_name(c_.out->dtype)));
-    begin(fmt::format("SDX_FN auto result(u32 z, u32 row, u32 col, {} sum{}) const", sum_, read_parameter()));
-    bind();
-    if (number_) e_.bind_value(number_->e, "r.number");
-    const Emitter::Wide wide = fetches_ ? e_.wide(result_) : Emitter::Wide{};
-    e_.line(fmt::format("return {};", wide.text.empty() ? fmt::format("Out({})", e_.value(result_)) : wide.text));
-    e_.close();
-    write_place();
-    e_.line(fmt::format("enum : bool {{ kOctets = true, kWide = {}, kSaturates = {} }};", !wide.text.empty(),
-                        wide.saturates));
-    if (row_) write_row_bytes();
-  }
-
-  void write_row_bytes() {
-    const Expr& bytes = loads_[*row_];
-    e_.line("enum : bool { kRowBytes = true };");
-    begin("SDX_FN const u8* row_bytes(u32 z, u32 row, u32 col) const");
-    e_.line(fmt::format("return (const u8*)({} + {});", e_.buffer(bytes->value), e_.value(bytes->args[0])));
-    e_.close();
-    begin("SDX_FN void read_columns(u32 z, u32 row, u32 col, u32 word, u32 place, u32 exponent, Read& r) const");
-    for (std::size_t k = 0; k < loads_.size(); ++k) {
-      const std::string type = e_.type_of(loads_[k]);
-      if (k != *row_)
-        e_.line(fmt::format("r.r{} = {};", k, e_.value(loads_[k])));
-      else if (number_)
-        e_.line(fmt::format("r.number = byte_number<{}>(word, place, exponent, {});", type,
-                            number_->zero ? e_.zero_point(number_->zero->i) : "0"));
-      else
-        e_.line(fmt::format("r.r{} = {}(word >> (place * 8));", k, type));
-    }
-    e_.close();
-  }
-
-  Emitter& e_;
-  const Contraction& c_;
-  const Value& accumulator_;
-  const bool fetches_;
-  const Expr result_;
-  const std::string sum_;  // type of the accumulator
-  Exprs loads_;
-  std::string members_;
-  bool octets_ = false;
-  std::optional<std::size_t> row_;  // see row_bytes()
-  std::optional<ByteNumber> number_;
-};
+// The smallest N and K that may be arguments: smaller numbers occur in indices for other reasons.
+constexpr std::int64_t kLeastNamed = 32;
 
 // Emits where in its image the window of a row begins, and how K iterates over the taps: see kernels/gemm_tma.h.
 void emit_windows(Emitter& e, const Contraction& c, const CopiedWindows& copied) {
@@ -292,7 +55,7 @@ Parameters parameters(const Emitter& e, const Value* out) {
     p.values += fmt::format(", s{}", k);
   }
   // The first 56 bytes of arguments are in registers when a kernel for CDNA starts: M is needed for the first address.
-  p.sizes += "i64 m, i64 batches, i64 n, i64 k";
+  p.sizes += "i64 m, i64 nk, i64 batches";
   return p;
 }
 
@@ -325,6 +88,7 @@ class Writer {
     p.groups = static_cast<bool>(c.end);
     p.pairs = static_cast<bool>(c.pair);
     p.computed_rows = rows ? row_height : 0;
+    p.shares = shares();
     if (p.chip.policy.narrow_indices) e_.range = &range_;
     e_.joins_bounds = p.chip.policy.joins_bounds;
     const std::int64_t line = 128 / static_cast<std::int64_t>(size_of(c.type));
@@ -340,11 +104,13 @@ class Writer {
 
   ContractionSource write(const Value& accumulator) {
     ContractionProblem& p = out_.problem;
+    if (p.shares) e_.named_factors = {{p.depth, std::string(kNamedK)}};
     if (rows_)
       emit_row_prologue(e_, c_, *rows_);
     else
       a_.emit(e_);
     b_.emit(e_);
+    if (p.shares) e_.named_factors = {{p.columns, std::string(kNamedN)}};
     if (p.chip.policy.wide_gemv) {
       if (!rows_) a_.emit_row(e_);
       b_.emit_row(e_);
@@ -361,7 +127,8 @@ class Writer {
       p.scales_follow = b_.scales_follow();
     }
     const bool copy_engine = p.chip.has(Feature::kTensorCopy) && !rows_;
-    const std::string reads = EpilogueWriter(e_, c_, accumulator, copy_engine, p.chip.policy.octet_results).write();
+    const std::string reads = emit_epilogue(e_, c_, accumulator, copy_engine, p.chip.policy.octet_results);
+    e_.named_factors.clear();
     if (copy_engine) find_copied();
     if (loaded) emit_wait();
     assemble(reads + row);
@@ -369,6 +136,17 @@ class Writer {
   }
 
  private:
+  // Whether kernels may get N and K as arguments: plain GEMMs whose operands and results have whole vectors, in tiles
+  // of AMD's matrix instructions (gemm_families.cpp).
+  bool shares() const {
+    constexpr std::int64_t kMostDepth = std::int64_t{1} << 31;
+    const ContractionProblem& p = out_.problem;
+    const MatrixLayout layout = p.chip.layout();
+    return layout != MatrixLayout::kVector && layout != MatrixLayout::kMma && !rows_ && !p.windows && !p.groups &&
+           !p.pairs && p.linear && p.vectors() && is_const(c_.batches(), 1) && p.full_columns &&
+           p.columns >= kLeastNamed && p.depth >= kLeastNamed && p.depth < kMostDepth && p.columns < kMostDepth;
+  }
+
   // Whether b is in memory before any launch, and its weights and scales have the layout of stream.h.
   bool may_load_early() const {
     const ContractionProblem& p = out_.problem;
@@ -424,15 +202,15 @@ class Writer {
 
   // The initial values of Problem's sizes: constants where they are known, so that CDNA's kernels do not divide by them
   // before their first loads. On gfx1100 a known K moved the loads of the main loop.
-  std::string extents() const {
+  std::array<std::string, 4> extents() const {
     const auto extent = [&](const Expr& e, std::string_view parameter) {
       std::int64_t size = 0;
       const bool known = out_.problem.chip.wave == 64 && is_const_int(e, size) && size >= 0 &&
                          size <= std::numeric_limits<std::int32_t>::max();
       return known ? fmt::format("{}u", size) : fmt::format("u32({})", parameter);
     };
-    return fmt::format("{}, {}, {}, {}", extent(c_.batches(), "batches"), extent(c_.m(), "m"), extent(c_.n(), "n"),
-                       extent(c_.k(), "k"));
+    return {extent(c_.batches(), "batches"), extent(c_.m(), "m"), extent(c_.n(), "nk"),
+            extent(c_.k(), "u64(nk) >> 32")};
   }
 
   void assemble(const std::string& structs) {
@@ -441,11 +219,16 @@ class Writer {
     const Parameters names = parameters(e_, c_.out);
     out_.text.buffers = names.buffers;
     out_.text.sizes = names.sizes;
-    out_.text.problem = fmt::format(
-        "struct P : Problem<{}, {}, {}, {}, {}, {}, {}, {}, {}> {{\n{}{}{}}};\n"
-        "const P p{{{{{}}}{}}};\n",
-        type_name(c_.type), name_of(p.a), name_of(p.b), p.full_columns, q.bits, q.is_signed, q.float_zeros, p.pairs,
-        p.computed_rows, names.members, structs, text_, extents(), names.values);
+    out_.text.structs = fmt::format("struct P : Problem<{}, {}, {}, {}, {}, {}, {}, {}, {}> {{\n{}{}{}",
+                                    type_name(c_.type), name_of(p.a), name_of(p.b), p.full_columns, q.bits, q.is_signed,
+                                    q.float_zeros, p.pairs, p.computed_rows, names.members, structs, text_);
+    out_.text.values = names.values;
+    out_.text.extents = extents();
+    if (p.shares) {
+      out_.text.columns = p.columns;
+      out_.text.depth = p.depth;
+      is_const_int(c_.m(), out_.text.rows);
+    }
     if (std::int64_t k = 0; p.quantized && is_const_int(c_.k(), k) && k < std::int64_t{1} << 31)
       out_.unpack =
           gemm_spec(out_.text.begin("", fmt::format("{}* __restrict unpacked, ", type_name(c_.type))) +
@@ -479,6 +262,8 @@ std::int64_t smallest(const Expr& e) {
     return 1;
   }
 }
+
+Exprs size_arguments(const Contraction& c) { return {c.m(), c.n() + c.k() * Expr(std::int64_t{1} << 32), c.batches()}; }
 
 ContractionSource contraction_source(const Contraction& c, const Value& accumulator, std::string_view arch,
                                      const TileSelection& selection, const RowPrologue* rows, int row_height) {

@@ -18,13 +18,16 @@ struct ContractionSource {
   ContractionProblem problem;
   ContractionText text;
   std::vector<Value*> buffers;         ///< parameters, in order
-  Exprs symbols;                       ///< then these, and batches, m, n, k
+  Exprs symbols;                       ///< then these, and size_arguments()
   std::vector<CopiedOperands> copied;  ///< one, if problem.tma
   KernelSpec unpack;                   ///< see GpuUnpackedTile; empty body: b has 16 bits or more
 };
 
 /// The smallest possible value of a size: symbols may be as small as 1.
 std::int64_t smallest(const Expr& size);
+
+/// The last arguments of every kernel: M; N, and K in the upper half; batches.
+Exprs size_arguments(const Contraction& c);
 
 /// With `rows`, the kernel computes its rows of a itself, `row_height` of them. `selection`: see TileSelection.
 ContractionSource contraction_source(const Contraction& c, const Value& accumulator, std::string_view arch,

@@ -190,6 +190,13 @@ std::string Emitter::argument(const Expr& e) { return "s" + std::to_string(posit
 
 std::string Emitter::divisor(const Expr& e) { return "d" + std::to_string(position(divisors, e)); }
 
+std::string Emitter::named_factor(const Expr& e, const Expr& x) const {
+  if (e->op != Op::kMul || x->dtype != DType::kInt64 || !is_const(x)) return {};
+  for (const auto& [size, name] : named_factors)
+    if (x->i == size) return narrow(x) ? name : fmt::format("i64({})", name);
+  return {};
+}
+
 std::string Emitter::value(const Expr& e) {
   if (is_const(e)) return narrow(e) ? fmt::format("i32({})", e->i) : is_scale(e) ? scale(e->f) : literal(e);
   std::string known = find(e);
@@ -225,7 +232,10 @@ std::string Emitter::compute(const Expr& e) {
       std::vector<std::string> a;
       bool in_32 = e->dtype != DType::kInt64 || narrow(e);
       for (const Expr& x : e->args) {
-        a.push_back(scales_are_arguments && is_zero_point(e, x) ? zero_point(x->i) : value(x));
+        std::string factor = named_factor(e, x);
+        a.push_back(!factor.empty()                               ? std::move(factor)
+                    : scales_are_arguments && is_zero_point(e, x) ? zero_point(x->i)
+                                                                  : value(x));
         in_32 &= x->dtype == DType::kInt64 && narrow(x);
       }
       switch (e->op) {  // operations that are the same in either type

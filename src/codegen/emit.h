@@ -77,6 +77,9 @@ class Emitter {
   /// Maxima and minima before a rounding to float16 that saturates become bounds of it. For AMD's GPUs.
   bool joins_bounds = false;
 
+  /// Factors of index expressions that have a name in the kernel, so that layers that differ only in them share it.
+  std::vector<std::pair<std::int64_t, std::string>> named_factors;
+
   /// For a GPU: index expressions are in 32 bits where this allows it, expressions of symbols alone become parameters,
   /// and divisions by them become multiplications by a number that the caller passes (see LoopSource::divisors).
   IndexRange* range = nullptr;
@@ -130,6 +133,8 @@ class Emitter {
   std::string bounded_half(const Expr& e);
   // Quantisation by a known scale; empty: `e` is something else.
   std::string quantization(const Expr& e);
+  // The name of `x` as an operand of `e`; empty: it is no factor that has one.
+  std::string named_factor(const Expr& e, const Expr& x) const;
   std::string wide_codes(const Codes& c);
   std::string zero_text(double zero, double least);
   // A float32 number: an argument if they are, else a literal.

@@ -162,7 +162,10 @@ class TileFamily : public ContractionFamily {
     std::vector<KernelCandidate> all;
     if (narrow)
       for (const AmdTile& t : amd_tiles(chip))
-        if (suits(p, t)) add(all, chip, t.m, t.n, t.waves, t.row, t.stages, with_memory(p, t), t.in_flight);
+        if (suits(p, t)) {
+          add(all, chip, t.m, t.n, t.waves, t.row, t.stages, with_memory(p, t), t.in_flight);
+          if (p.shares) all.back().depth = t.row / static_cast<int>(size_of(p.type));
+        }
     if (!all.empty()) return all;
     add(all, chip, 32, 32, wave64 ? Waves{1, 1, 4} : Waves{2, 1, 4}, 256, stages,
         narrow ? Times{3120, 2.9f, 560, 2.1f} : Times{3380, 13.2f, 2300, 9.0f});

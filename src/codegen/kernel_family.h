@@ -4,7 +4,9 @@
 // one.
 #pragma once
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -29,6 +31,7 @@ struct ContractionProblem {
   bool quantized = false;               ///< b is quantised in blocks with 4 or 8 bits, see quantized_operand.h
   int bits = 16;                        ///< of an element of b, if quantized
   std::int64_t columns = 0, depth = 0;  ///< N and K; 0: unknown
+  bool shares = false;                  ///< N and K may be arguments: see ContractionText::shared()
   std::int64_t least_rows = 1;          ///< lower bound of M
   bool full_columns = false;            ///< N is a multiple of 8
   bool padded = false;                  ///< a convolution with padding
@@ -57,22 +60,38 @@ struct KernelCandidate {
   std::uint32_t shared = 0;  ///< bytes of dynamic shared memory (LDS)
   bool may_split = false;    ///< split-K is possible
   int tree_acc = 0;          ///< GpuTiling::tree_acc, if split-K takes one launch
+  int depth = 0;             ///< elements of K of a tile, if N and K may be arguments; 0: they may not
   LaunchBounds bounds;
   std::vector<std::string> headers;  ///< of src/kernels, besides gpu_kernels.h
   std::string name() const { return tiling.splits > 1 ? fmt::format("{} / {}", kernel, tiling.splits) : kernel; }
 };
 
+/// The names of N and K in functions of P, where they may be arguments.
+inline constexpr std::string_view kNamedN = "this->n", kNamedK = "this->k";
+
 /// Text that all kernels of a problem share: parameters, and the struct P with its value p, by which kernels load
 /// operands and store results.
 struct ContractionText {
   std::string buffers;  ///< "T* __restrict b0, ": their parameters
-  std::string sizes;    ///< "i64 s0, i64 m, i64 batches, i64 n, i64 k"
-  std::string problem;
+  std::string sizes;    ///< "i64 s0, i64 m, i64 nk, i64 batches"; nk: N, and K in the upper half
+  std::string structs;  ///< "struct P : Problem<...> { members" without its end
+  std::string values;   ///< of the members: ", b0, s0"
+  /// Of batches, M, N and K: arguments, or numbers that are known.
+  std::array<std::string, 4> extents;
+  std::int64_t columns = 0, depth = 0;  ///< N and K, if `structs` names them instead of their values; else 0
+  std::int64_t rows = 0;                ///< M; 0: unknown
+
+  std::string problem() const {
+    return fmt::format("{}}};\nconst P p{{{{{}}}{}}};\n", structs, fmt::join(extents, ", "), values);
+  }
+  /// The text for a candidate. N and K are arguments where the kernel is as fast with them, so that layers that differ
+  /// only in these sizes share it: most of the time of compiling a convolutional network is that of such kernels.
+  ContractionText shared(const KernelCandidate& candidate) const;
   /// "(parameters) { problem", with parameters before the buffers, between these and the sizes, and after. The caller
   /// appends statements and "}
   /// ".
   std::string begin(std::string_view before = "", std::string_view between = "", std::string_view after = "") const {
-    return fmt::format("({}{}{}{}{}) {{\n{}", before, buffers, between, sizes, after, problem);
+    return fmt::format("({}{}{}{}{}) {{\n{}", before, buffers, between, sizes, after, problem());
   }
   /// The same for split-K: with workspace for partial sums, and the number of workgroups that divide K.
   std::string begin_split_k() const { return begin("", "void* __restrict parts, ", ", i64 splits"); }

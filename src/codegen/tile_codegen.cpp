@@ -216,7 +216,7 @@ GpuTileSource choice_of(const Contraction& c, ContractionSource&& s, std::string
   g.buffers = s.buffers;
   g.symbols = s.symbols;
   const std::size_t sizes = g.symbols.size();
-  for (const Expr& x : {c.m(), c.batches(), c.n(), c.k()}) g.symbols.push_back(x);
+  for (const Expr& x : size_arguments(c)) g.symbols.push_back(x);
   g.copied = s.copied;
   g.type = c.type;
   g.work = 2 * (c.end ? Expr(1) : c.batches()) * c.m() * c.n() * c.k();
@@ -316,7 +316,7 @@ std::optional<GpuUnpackedTile> generate_gpu_unpacked_tile(const TileKernel& kern
   out.threads = Expr((n * k / 8 + each - 1) / each);
   out.buffers = std::move(direct.buffers);
   out.symbols = std::move(direct.symbols);
-  for (const Expr& x : {c.m(), c.batches(), c.n(), c.k()}) out.symbols.push_back(x);
+  for (const Expr& x : size_arguments(c)) out.symbols.push_back(x);
   out.rows = c.m();
   out.unpacked = std::make_shared<Value>();
   out.unpacked->dtype = c.type;

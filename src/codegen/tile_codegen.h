@@ -12,7 +12,7 @@
 
 namespace sardonyx::codegen {
 
-/// Kernels NAME(buffers..., symbols..., i64 m, i64 batches, i64 n, i64 k), one workgroup per tile; see kernel_family.h.
+/// Kernels NAME(buffers..., symbols..., i64 m, i64 nk, i64 batches), one workgroup per tile; see kernel_family.h.
 /// With split-K also the workspace, after the buffers, and `i64 splits` at the end; in one launch in the upper half of
 /// m.
 struct GpuTileSource : GpuChoice {

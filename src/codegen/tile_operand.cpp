@@ -89,7 +89,7 @@ void Operand::emit_facts(Emitter& e) const {
   const char upper = is_a_ ? 'A' : 'B', lower = is_a_ ? 'a' : 'b';
   if (!where_) e.line(fmt::format("enum : bool {{ kMasked{} = false }};", upper));
   if (is_short() && access_ == Access::kVector) e.line("enum : bool { kShortA = true };");
-  if (run_ > 0) e.line(fmt::format("enum : u32 {{ kRun{} = {} }};", upper, run_));
+  if (run_ > 0 && e.named_factors.empty()) e.line(fmt::format("enum : u32 {{ kRun{} = {} }};", upper, run_));
   const Expr step = step_of_k();
   if (!step) return;
   e.line(fmt::format("enum : bool {{ kLinear{} = true }};", upper));

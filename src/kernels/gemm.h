@@ -38,7 +38,7 @@ SDX_FN void compute_tile(const P& p, u32 z, u32 first_row, u32 first_col, u32 fr
     return;
   }
 #endif
-  typename M::Acc acc[TM][TN][M::kCount] = {};
+  typename M::Sums acc[TM][TN] = {};
   TransposedAcc<P, TM, TN, S::kRun> transposed;
   const auto at_end = [&]() __attribute__((always_inline)) { transposed.begin(p, z, col); };
 #if defined(SDX_LOADS_TO_LDS)
@@ -60,7 +60,7 @@ SDX_FN void compute_tile(const P& p, u32 z, u32 first_row, u32 first_col, u32 fr
   }
 #endif
   if constexpr (S::kRun > 0)
-    transposed.store(p, acc, z, row, col, !P::kGroups && p.m % Tile::kM == 0, p.n % Tile::kN == 0);
+    transposed.store(p, acc, z, row, col, !P::kGroups && p.m % Tile::kM == 0, P::kWholeN || p.n % Tile::kN == 0);
   else
     store_acc<P, TM, TN, Tile::kWavesM * Tile::kWavesN, Tile::kWavesK>(p, acc, (shared_f32*)lds, z, row, col, part.mn,
                                                                        part.k);
@@ -99,7 +99,7 @@ SDX_FN void gemm(const P& p) {
     if constexpr (kSplitKTree<P> && kDies > 1) number = by_die(number, p.batches * tiles_m * tiles_n * splits);
     u32 tile = number;
     if (splits > 1) tile = quotient24(number, splits);
-    choose_tile<!kSplitKTree<P>>(tile, p.batches, tiles_m, tiles_n, z, tile_m, tile_n);
+    choose_tile<!kSplitKTree<P>, P::kPowerN>(tile, p.batches, tiles_m, tiles_n, z, tile_m, tile_n);
     const u32 first_row = tile_m * Tile::kM, first_col = tile_n * Tile::kN;
 
     const u32 split = kSplitKTree<P> ? number - tile * splits : split_of(p);
@@ -111,6 +111,8 @@ SDX_FN void gemm(const P& p) {
       const u32 least = quotient24(steps, splits), left = steps - least * splits, after = splits - split;
       from = steps - after * least - (after < left ? after : left);
       count = least + (after <= left ? 1 : 0);
+    } else {
+      __builtin_assume(count >= P::kLeastSteps);  // before the main loop, conditions would end in waits
     }
     compute_tile<Tile>(p, z, first_row, first_col, from, count, tile, split);
   }

@@ -88,6 +88,7 @@ struct Loader {
   static SDX_FN u32 clamped(const P& p, u32 first, u32 r) {
     const u32 extent = IsA ? p.m : p.n;
     const u32 row = first + (kPadded && kItems % Threads != 0 && r >= u32(Rows) ? u32(Rows) - 1 : r);
+    if constexpr (!IsA && P::kWholeN) return row;
     return row < extent ? row : kAccess == Access::kAcross ? 0 : extent - 1;
   }
 
@@ -134,17 +135,18 @@ struct Loader {
       } else {
 #pragma clang loop unroll(full)
         for (int e = 0; e < kBlock; ++e) {
-          bool inside = Full || kInRun || k < p.k;
+          bool inside = Full || kInRun || P::kWholeK || k < p.k;
 #if defined(__AMDGCN__)
           if constexpr (kBuffer) {
-            const u32 at = kInRun ? p.a_offset(z, clamped(p, first, r), k0, inside) + c * V
-                                  : p.a_offset(z, clamped(p, first, r), Full || k < p.k ? k + e : 0, inside);
+            const u32 at = kInRun
+                               ? p.a_offset(z, clamped(p, first, r), k0, inside) + c * V
+                               : p.a_offset(z, clamped(p, first, r), Full || P::kWholeK || k < p.k ? k + e : 0, inside);
             load(held.x[j * kBlock + e], p.a_base(), inside ? at * u32(sizeof(T)) : kOutside);
             continue;
           }
 #endif
           const T* from = kInRun ? at(p, z, clamped(p, first, r), k0, inside) + c * V
-                                 : at(p, z, clamped(p, first, r), Full || k < p.k ? k + e : 0, inside);
+                                 : at(p, z, clamped(p, first, r), Full || P::kWholeK || k < p.k ? k + e : 0, inside);
           if constexpr (kAsync) {
             // A copy of no bytes reads nothing. If rows were clamped, all would read the same row, and contend for it
             // in the L2 cache: 196 rows in tiles of 64 took 3.9 us on an H200, not 2.9.
@@ -164,7 +166,7 @@ struct Loader {
 
   template <bool Full>
   static SDX_FN vec16 masked(const Held& held, int j) {
-    if constexpr (kAccess == Access::kElements || kBuffer || ((Full || kInRun) && !kMasked))
+    if constexpr (kAccess == Access::kElements || kBuffer || ((Full || kInRun || P::kWholeK) && !kMasked))
       return whole(held.x[j]);
     else
       return held.valid[j] ? whole(held.x[j]) : vec16{};

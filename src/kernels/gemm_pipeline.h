@@ -24,11 +24,11 @@ SDX_FN void raise_priority() {}
 
 /// Forces the values into registers here: the compiler would otherwise clear the sums right before the loop that adds
 /// to them.
-template <class T, int TM, int TN, int Count>
-SDX_FN void fix_registers(T (&acc)[TM][TN][Count]) {
+template <class Sums, int TM, int TN>
+SDX_FN void fix_registers(Sums (&acc)[TM][TN]) {
 #if defined(__GFX9__)
 #pragma clang loop unroll(full)
-  for (int i = 0; i < TM * TN * Count; ++i) asm volatile("" : "+v"(acc[i / Count / TN][i / Count % TN][i % Count]));
+  for (int i = 0; i < TM * TN; ++i) asm volatile("" : "+v"(acc[i / TN][i % TN]));
 #endif
 }
 
@@ -76,8 +76,7 @@ struct Sizes {
   static constexpr int kInFlight = kPipelined ? Tile::kInFlight : 1;
   static constexpr int kVectors = kStage * Tile::kStages > kStore || kRun > 0 ? kStage* Tile::kStages : kStore;
 
-  static SDX_FN void mma(const vec16 (&a)[M::kVectorsA], const vec16 (&b)[M::kVectorsB],
-                         typename M::Acc (&acc)[M::kCount]) {
+  static SDX_FN void mma(const vec16 (&a)[M::kVectorsA], const vec16 (&b)[M::kVectorsB], typename M::Sums& acc) {
     if constexpr (kRun > 0)
       M::mma(b, a, acc);
     else

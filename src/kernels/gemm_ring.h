@@ -106,7 +106,7 @@ SDX_FN void multiply_ring(const P& p, AccTile& acc, const WavePart<Tile, P>& par
   b.start(p, z, first_col, from * S::kK, p.b_step());
   // A tile that ends past K comes first.
   bool partial = false;
-  if constexpr (!A::kBuffer) partial = (from + count) * S::kK > p.k;
+  if constexpr (!A::kBuffer && !P::kWholeK) partial = (from + count) * S::kK > p.k;
   const u32 begin = from - (partial ? 1 : 0);
   const u32 own = base + part.wave * kWave * 16;  // where the wave's loads to the first tile go
   const auto load = [&](u32 t, u32 tile, int j) __attribute__((always_inline)) {

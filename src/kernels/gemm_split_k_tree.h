@@ -31,11 +31,12 @@ SDX_FN u32 splits_of(const SplitKTree<P>& p) {
 #if defined(__AMDGCN__)
 /// Adds the partial sums of split `split` of tile `tile` to those of the tile's other splits. Returns true, for all
 /// threads of the workgroup, if the sums are then complete. `word`: unused LDS.
-template <class Tile, class P, class T, int TM, int TN, int Count>
-SDX_FN bool reduce_tree(const P& p, T (&acc)[TM][TN][Count], u32 tile, u32 split,
+template <class Tile, class P, class Sums, int TM, int TN>
+SDX_FN bool reduce_tree(const P& p, Sums (&acc)[TM][TN], u32 tile, u32 split,
                         __attribute__((address_space(3))) u32* word) {
-  static_assert(Count % 4 == 0);
-  constexpr int kEach = Count / 4, kVectors = TM * TN * kEach;
+  static_assert(sizeof(Sums) == 16);
+  using Acc = vec<typename Matrix<typename P::T>::Acc, 4>;
+  constexpr int kVectors = TM * TN;
   // At most this many loads of another split's sums are in flight, so that the main loop keeps its registers.
   constexpr int kChunk = kVectors <= 16 ? kVectors : kVectors % 8 == 0 ? 8 : 4;
   static_assert(kVectors % kChunk == 0);
@@ -44,9 +45,6 @@ SDX_FN bool reduce_tree(const P& p, T (&acc)[TM][TN][Count], u32 tile, u32 split
   const u32 first = tile * p.splits;
   const auto part = [&](u32 s) __attribute__((always_inline)) {
     return (global*)(p.parts + u64(first + s) * u32(kVectors * Tile::kThreads)) + thread_id();
-  };
-  const auto vector = [&](int v) __attribute__((always_inline)) {
-    return &acc[v / kEach / TN][v / kEach % TN][v % kEach * 4];
   };
   // All threads get what thread 0 computes.
   const auto by_first = [&](auto f) __attribute__((always_inline)) {
@@ -65,9 +63,7 @@ SDX_FN bool reduce_tree(const P& p, T (&acc)[TM][TN][Count], u32 tile, u32 split
       global* own = part(is_left ? left : right);
 #pragma clang loop unroll(full)
       for (int v = 0; v < kVectors; ++v) {
-        vec16 x;
-        __builtin_memcpy(&x, vector(v), 16);
-        own[v * Tile::kThreads] = x;
+        own[v * Tile::kThreads] = bit_cast<vec16>(acc[v / TN][v % TN]);
       }
       // Every wave makes its own stores visible to other compute units and dies before the workgroup counts.
       __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
@@ -85,10 +81,8 @@ SDX_FN bool reduce_tree(const P& p, T (&acc)[TM][TN][Count], u32 tile, u32 split
       for (int v = 0; v < kChunk; ++v) x[v] = other[(c + v) * Tile::kThreads];
 #pragma clang loop unroll(full)
       for (int v = 0; v < kChunk; ++v) {
-        T y[4], *to = vector(c + v);
-        __builtin_memcpy(y, &x[v], 16);
-#pragma clang loop unroll(full)
-        for (int e = 0; e < 4; ++e) to[e] += y[e];
+        Sums& to = acc[(c + v) / TN][(c + v) % TN];
+        to = bit_cast<Sums>(bit_cast<Acc>(to) + bit_cast<Acc>(x[v]));
       }
     }
   }

@@ -65,6 +65,19 @@ template <class P>
 inline constexpr bool kStoresRuns = false;
 #endif
 
+/// Reads what the epilogue needs for N neighbouring columns, from a multiple of N on.
+template <class P, class Read, int N>
+SDX_FN void read_columns(const P& p, u32 z, u32 row, u32 col, Read (&to)[N]) {
+#if defined(__AMDGCN__)
+  if constexpr (P::kReadsOctets && P::kFullColumns && N == 8) {
+    p.read_octet(z, row, col, to);
+    return;
+  }
+#endif
+#pragma clang loop unroll(full)
+  for (int e = 0; e < N; ++e) p.read(z, row, col + e, to[e]);
+}
+
 /// Passes sums of neighbouring columns, the first of which is even, to P.
 template <int N, class P, class Acc>
 SDX_FN void store_columns(const P& p, u32 z, u32 row, u32 col, const Acc* x) {
@@ -131,9 +144,8 @@ SDX_FN void store_parts(const P& p, AccTile& acc, shared_f32* stage, u32 z, u32 
           place_of(q, r, c);
           const u32 out_row = row + i * 16 + r, out_col = col + h * 16 + c;
           const u32 in_row = Whole || out_row < p.m ? out_row : p.m - 1,
-                    in_col = multiple<kWidth>(Whole || out_col < p.n ? out_col : 0);
-#pragma clang loop unroll(full)
-          for (int e = 0; e < kWidth; ++e) p.read(z, in_row, in_col + e, reads[q][e]);
+                    in_col = multiple<kWidth>(Whole || P::kWholeN || out_col < p.n ? out_col : 0);
+          read_columns(p, z, in_row, in_col, reads[q]);
         }
       }
 #pragma clang loop unroll(full)
@@ -158,7 +170,7 @@ SDX_FN void store_parts(const P& p, AccTile& acc, shared_f32* stage, u32 z, u32 
           for (int s = 1; s < Slices; ++s) x[e] += all[s * Slots * kSize + r * kPitch + c + e];
         }
         const u32 out_row = row + i * 16 + r, out_col = multiple<kWidth>(col + h * 16 + c);
-        if (!Whole && (out_row >= p.m || out_col >= p.n)) continue;
+        if (!Whole && (out_row >= p.m || (!P::kWholeN && out_col >= p.n))) continue;
         if constexpr (kReads)
           store_columns<kWidth>(p, z, out_row, out_col, x, reads[q]);
         else
@@ -182,7 +194,7 @@ SDX_FN void store_acc(const P& p, AccTile& acc, shared_f32* stage, u32 z, u32 ro
   // of float32 take so long that a second copy of the epilogue is not worth its time to compile.
   constexpr bool kTwice = sizeof(typename P::T) <= 2 && !__is_same(typename ReadOf<P>::Type, NothingRead);
   if constexpr (kTwice)
-    if (row + TM * 16 <= p.m && col + TN * 16 <= p.n) {
+    if (row + TM * 16 <= p.m && (P::kWholeN || col + TN * 16 <= p.n)) {
       store_parts<true, P, TM, TN, Slots, Slices>(p, acc, stage, z, row, col, slot, slice);
       return;
     }
@@ -223,9 +235,9 @@ struct TransposedAcc {
 
   static SDX_FN u32 column(u32 col, int run) { return col + (run * 4 + thread_id() % kWave / 16) * Run; }
   static SDX_FN void read_run(const P& p, u32 z, u32 row, u32 col, Read (&to)[Run]) {
-    const u32 in_col = multiple<P::kFullColumns ? Run : 1>(col < p.n ? col : 0);  // what is not stored may be anything
-#pragma clang loop unroll(full)
-    for (int e = 0; e < Run; ++e) p.read(z, row, in_col + e, to[e]);
+    const u32 in_col =
+        multiple<P::kFullColumns ? Run : 1>(P::kWholeN || col < p.n ? col : 0);  // what is not stored may be anything
+    read_columns(p, z, row, in_col, to);
   }
   /// Starts reading what the epilogue needs of columns, from column `col` of the wave on.
   SDX_FN void begin(const P& p, u32 z, u32 col) {

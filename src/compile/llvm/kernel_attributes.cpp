@@ -124,8 +124,10 @@ void skip_idle_passes(llvm::PassBuilder& builder) {
 void add_kernel_attributes(llvm::PassBuilder& builder) {
   if (llvm::PassInstrumentationCallbacks* passes = builder.getPassInstrumentationCallbacks())
     passes->registerShouldRunOptionalPassCallback([](llvm::StringRef pass, llvm::Any ir) {
-      const auto* f = pass == "SLPVectorizerPass" ? llvm::any_cast<const llvm::Function*>(&ir) : nullptr;
-      return f == nullptr || may_pack(**f);
+      if (pass != "SLPVectorizerPass" && pass != "GVNPass") return true;
+      const auto* f = llvm::any_cast<const llvm::Function*>(&ir);
+      // The loads of a plain GEMM are all different, so that numbering their values finds nothing.
+      return f == nullptr || (pass == "GVNPass" ? !is_plain_gemm(**f) : may_pack(**f));
     });
   builder.registerPipelineStartEPCallback(
       [](llvm::ModulePassManager& passes, llvm::OptimizationLevel) { passes.addPass(KernelAttributes()); });
