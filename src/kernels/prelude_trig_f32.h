@@ -1,5 +1,6 @@
 // Trigonometric and hyperbolic functions of f32 and their inverses: at most 2 ulp, for arguments of any size.
 #pragma once
+#include "prelude_fast.h"
 #include "prelude_math_f32.h"
 
 SDX_STRICT_BEGIN
@@ -113,14 +114,25 @@ namespace detail {
 SDX_FN f32 asin_tail(f32 z) {
   return z * poly(z, 0x1.5555cap-3f, 0x1.33019ep-4f, 0x1.7482dep-5f, 0x1.8c06f6p-6f, 0x1.59841ep-5f);
 }
-// What s = sqrt(z) lacks: (z - s^2) / 2s.
-SDX_FN f32 sqrt_error(f32 z, f32 s) {
+/// sqrt(z) = s + error for 0 <= z <= 1/4, not subnormal; NaN for z < 0.
+struct Root {
+  f32 s, error;
+};
+SDX_FN Root root(f32 z) {
+#if !SDX_GPU
+  const f32 s = sqrt(z);
 #if SDX_HAS_FMA
   const f32 e = fma(-s, s, z);
 #else
   const f32 e = f32(f64(z) - f64(s) * f64(s));
 #endif
-  return s > 0.0f ? e / (s + s) : 0.0f;
+  return {s, s > 0.0f ? e / (s + s) : 0.0f};
+#else
+  // A GPU's rounded square root and division take branches or some twenty instructions. The error makes up for what the
+  // approximation lacks: it is that of a step of Newton's method.
+  const f32 r = fast_rsqrt(z == 0.0f ? 1.0f : z), s = z * r;
+  return {s, fma(-s, s, z) * (0.5f * r)};
+#endif
 }
 }  // namespace detail
 
@@ -129,9 +141,10 @@ SDX_FN f32 asin(f32 x) {
   const f32 a = fabs(x);
   const bool large = a > 0.5f;
   const f32 z = large ? 0.5f * (1.0f - a) : a * a;
-  const f32 s = large ? sqrt(z) : a;
+  const detail::Root root = detail::root(z);
+  const f32 s = large ? root.s : a;
   const f32 tail = s * detail::asin_tail(z);
-  const f32 minus = 2.0f * (tail + detail::sqrt_error(z, s)) - detail::kHalfPiLo32;
+  const f32 minus = 2.0f * (tail + root.error) - detail::kHalfPiLo32;
   const detail::Pair32 d = detail::fast_two_sum(detail::kHalfPiHi32, -2.0f * s);
   return copysign(large ? d.hi + (d.lo - minus) : s + tail, x);
 }
@@ -140,9 +153,10 @@ SDX_FN f32 acos(f32 x) {
   const f32 a = fabs(x);
   const bool large = a > 0.5f;
   const f32 z = large ? 0.5f * (1.0f - a) : a * a;
-  const f32 s = large ? sqrt(z) : x;
+  const detail::Root root = detail::root(z);
+  const f32 s = large ? root.s : x;
   const f32 tail = s * detail::asin_tail(z);
-  const f32 p = s + (tail + (large ? detail::sqrt_error(z, s) : 0.0f));
+  const f32 p = s + (tail + (large ? root.error : 0.0f));
   const f32 middle = detail::kHalfPiHi32 - (x - (detail::kHalfPiLo32 - tail));
   const f32 far = 2.0f * (detail::kHalfPiHi32 - (p - detail::kHalfPiLo32));
   return large ? (x > 0.0f ? 2.0f * p : far) : middle;
