@@ -198,6 +198,67 @@ SDX_FN f32 tanh(f32 x) {
   return copysign(a < 0.625f ? fma(x * z, p, x) : far, x);
 }
 
+#if SDX_GPU
+// In two f32, since many GPUs compute f64 at a 16th to a 64th of the rate.
+namespace detail {
+SDX_FN Pair32 product(f32 x, f32 y) {
+  const f32 hi = x * y;
+  return {hi, fma(x, y, -hi)};
+}
+// sqrt(z) for z = 0, and for z > 0 that is not subnormal.
+SDX_FN Pair32 root(Pair32 z) {
+  const f32 r = fast_rsqrt(z.hi == 0.0f ? 1.0f : z.hi), s = z.hi * r;
+  return {s, (fma(-s, s, z.hi) + z.lo) * (0.5f * r)};
+}
+// n / d for d as quotient(f32, f32) has it.
+SDX_FN Pair32 quotient(Pair32 n, Pair32 d) {
+  const f32 q = quotient(n.hi, d.hi);
+  return {q, quotient(fma(-q, d.hi, n.hi) + (n.lo - q * d.lo), d.hi)};
+}
+// log(1 + u) for 0 <= u < 2^26, as log1p(f32) has it.
+SDX_FN f32 log1p_pair(Pair32 u) {
+  const LogParts32 p = log_parts_normal(1.0f + u.hi);
+  const f32 scale = bit_cast<f32>(u32(127 - p.k) << 23), k = f32(p.k);
+  const f32 f = u.hi * scale + (scale - 1.0f), lo = quotient(u.lo * scale, 1.0f + f);
+  return fma(k, kLn2Hi32, f + (fma(k, kLn2Lo32, log1p_tail(f)) + lo));
+}
+// log(2 x), which asinh and acosh are from 2^14 on: what they lack, 1 / 4x^2, is below 2^-33 of it.
+SDX_FN f32 log_twice(f32 x) {
+  const LogParts32 p = log_parts_normal(x);
+  return x < inf32() ? log_sum(p.f, p.k + 1) : x;
+}
+}  // namespace detail
+
+/// log(1 + |x| + x^2 / (1 + sqrt(1 + x^2))).
+SDX_FN f32 asinh(f32 x) {
+  const f32 a = fabs(x), bounded = a < 0x1p14f ? a : 0.0f;
+  const detail::Pair32 square = detail::product(bounded, bounded), sum = detail::two_sum(1.0f, square.hi);
+  const detail::Pair32 s = detail::root(detail::Pair32{sum.hi, sum.lo + square.lo});
+  const detail::Pair32 d = detail::fast_two_sum(s.hi, 1.0f);
+  const detail::Pair32 q = detail::quotient(square, detail::Pair32{d.hi, d.lo + s.lo});
+  const detail::Pair32 u = detail::fast_two_sum(bounded, q.hi);
+  const f32 near = detail::log1p_pair(detail::Pair32{u.hi, u.lo + q.lo});
+  return copysign(a < 0x1p14f ? near : detail::log_twice(a), x);
+}
+/// log(1 + d + sqrt(d (x + 1))), d = x - 1. NaN for x < 1.
+SDX_FN f32 acosh(f32 x) {
+  const f32 bounded = x < 0x1p14f ? x : 1.0f;
+  const detail::Pair32 d = detail::two_sum(bounded, -1.0f), e = detail::two_sum(bounded, 1.0f);
+  const detail::Pair32 z = detail::product(d.hi, e.hi);
+  const detail::Pair32 s = detail::root(detail::Pair32{z.hi, z.lo + fma(d.hi, e.lo, d.lo * e.hi)});
+  const detail::Pair32 u = detail::fast_two_sum(s.hi, d.hi);
+  const f32 near = detail::log1p_pair(detail::Pair32{u.hi, u.lo + (s.lo + d.lo)});
+  const f32 r = x < 0x1p14f ? near : detail::log_twice(x);
+  return x < 1.0f ? nan32() : r;
+}
+/// log(1 + 2 |x| / (1 - |x|)) / 2. NaN for |x| > 1.
+SDX_FN f32 atanh(f32 x) {
+  const f32 a = fabs(x), bounded = a < 1.0f ? a : 0.0f;
+  const detail::Pair32 d = detail::fast_two_sum(1.0f, -bounded);
+  const f32 r = 0.5f * detail::log1p_pair(detail::quotient(detail::Pair32{bounded + bounded, 0.0f}, d));
+  return copysign(a < 1.0f ? r : a == 1.0f ? inf32() : nan32(), x);
+}
+#else
 /// log(|x| + sqrt(x^2 + 1)), in f64.
 SDX_FN f32 asinh(f32 x) {
   const f64 a = f64(fabs(x));
@@ -215,6 +276,8 @@ SDX_FN f32 atanh(f32 x) {
   const f32 r = f32(0.5 * detail::log1p_short((a + a) / (1.0 - a)));
   return copysign(a > 1.0 ? nan32() : r, x);
 }
+
+#endif
 
 }  // namespace sdx
 SDX_STRICT_END
