@@ -186,18 +186,21 @@ std::string Emitter::arg_reduction(const Expr& e) {
   line(fmt::format("i64 {} = 0, {} = 0;", where, at));
   for (const Expr& v : e->vars) {
     const std::string i = fresh("i"), n = value(v->args[0]);
+    // Otherwise a GPU waits for each element before it loads the next.
+    if (plain_reductions && same(v, e->vars.back())) line("#pragma unroll 8");
     open(fmt::format("for ({2} {0} = 0; {0} < {1}; ++{0})", i, n, type_of(v)));
     bind(v, i);
   }
   const std::string x = fresh("x");
   line(fmt::format("const {} {} = {};", type_name(c), x, cast_text(t, c, 1, value(e->args[0]))));
   // NaN counts as the extreme, and the first one is taken, as in numpy.
+  // Without branches, between which loads would wait for one another.
   const std::string better = fmt::format("{} {}{} {}", x, max ? ">" : "<", last ? "=" : "", best);
-  const std::string nan = is_float(c) ? fmt::format(" || ({0} != {0} && {1} == {1})", x, best) : "";
-  const std::string keep = is_float(c) ? fmt::format("{0} == {0} && ", best) : "";
-  open(fmt::format("if ({} == 0 || ({}{}){})", at, keep, better, nan));
-  line(fmt::format("{} = {}; {} = {};", best, x, where, at));
-  close();
+  const std::string taken =
+      is_float(c) ? fmt::format("({0} == {0} & {1}) | ({2} != {2} & {0} == {0})", best, better, x) : better;
+  const std::string take = fresh("c");
+  line(fmt::format("const bool {} = ({} == 0) | {};", take, at, taken));
+  line(fmt::format("{0} = {1} ? {2} : {0}; {3} = {1} ? {4} : {3};", best, take, x, where, at));
   line(fmt::format("++{};", at));
   for (std::size_t k = 0; k < e->vars.size(); ++k) close();
   return where;

@@ -170,6 +170,12 @@ bool are_windows(const OutputLoop& p, const Exprs& reductions) {
   return overlap;
 }
 
+// Whether all of them search for an extreme. A team does not divide such a search among its threads.
+bool only_searches(const Exprs& reductions) {
+  return std::all_of(reductions.begin(), reductions.end(),
+                     [](const Expr& r) { return static_cast<ReduceKind>(r->i) >= ReduceKind::kArgMin; });
+}
+
 // Whether one thread per output keeps the card busy.
 bool many_outputs(const OutputLoop& p) {
   Expr items = 1;
@@ -201,7 +207,7 @@ GpuLoopSource GpuGenerator::run() {
     rows(*r);
   } else if (p && all.empty() && kernel_.stages.size() == 1) {
     map(flat_loop(kernel_.stages[0]));
-  } else if (p && terms <= kFewTerms && (terms <= kVeryFewTerms || many_outputs(*p))) {
+  } else if (p && (only_searches(all) || terms <= kVeryFewTerms || (terms <= kFewTerms && many_outputs(*p)))) {
     windows(*p, 0);
   } else {
     std::vector<RowStage> stages;

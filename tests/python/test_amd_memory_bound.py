@@ -196,3 +196,27 @@ def test_functions_take_no_float64(kind, tmp_path):
     code = [text for _, text, _ in instructions(tmp_path / "functions.onnx", "gfx1100", tmp_path)]
     assert len(code) > 500
     assert not [text for text in code if "_f64" in text]
+
+
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
+def test_searches_along_columns_load_ahead(chip, tmp_path):
+    """A thread searches a column: 32 searched the same one, and waited for each element before they loaded the next."""
+    node = helper.make_node("ArgMax", ["x"], ["o"], axis=1, keepdims=0)
+    m = model([node], [("x", HALF, [3, 200, 70])], ("o", onnx.TensorProto.INT64))
+    onnx.save(m, tmp_path / "search.onnx")
+    most = now = 0
+    for _, text, _ in instructions(tmp_path / "search.onnx", chip, tmp_path):
+        now = now + 1 if text.startswith("global_load") else 0 if WAIT.search(text) else now
+        most = max(most, now)
+    assert most >= 8
+    x = rand(HALF, 3, 200, 70)
+    x[:, 7] = x[:, 190] = 60000  # the first of equal elements counts,
+    x[1, 100:, 5] = np.nan  # and NaN as the largest
+    program = sardonyx.compile(m, device=f"sim:{chip}")
+    with simulated.counted() as kinds:
+        got = program(x=x)["o"]
+    np.testing.assert_array_equal(got, np.argmax(x, 1))
+    assert got[1, 5] == 100 and got[0, 0] == 7
+    # 210 columns of 200 elements, 32 or 64 columns a wave: seven waves at most, with 20 instructions an element and more
+    # at both ends
+    assert sum(kinds.values()) < 7 * (200 * 20 + 200)
