@@ -34,6 +34,7 @@ def check(made, feed, allowed, tolerance):
 @pytest.mark.parametrize("length", [30, 64, 100, 192, 256, 300, 448, 520])
 @pytest.mark.parametrize("size", [64, 128])
 @pytest.mark.parametrize("tiles", [pytest.param("small"), pytest.param("large", marks=pytest.mark.slow)])
+@pytest.mark.slow(part=3)
 def test_lengths(tiles, size, length):
     # Weights and results are rounded to 11 bits, and results are below 4.
     check(*model(length, size, BATCH[tiles], np.float16), True, 4e-3)

@@ -70,6 +70,7 @@ def run(device, feed, size, mask=None, **attributes):
 
 @pytest.mark.parametrize(("device", "size"), WHERE + LONG + MANY)
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.slow(part=3)
 def test_plain_and_causal(device, size, causal):
     feed = operands(size)
     allowed = np.arange(size[4])[None, :] <= np.arange(size[3])[:, None] if causal else True

@@ -78,6 +78,7 @@ def in_onnxruntime(model, feed):
 
 @pytest.mark.parametrize("rounds_both", [False, True])
 @pytest.mark.parametrize("device", ["host", *(f"sim:{c}" for c in CHIPS)])
+@pytest.mark.slow(part=4)
 def test_residual_networks_are_exact(device, rounds_both):
     x = np.random.default_rng(1).standard_normal((2, 3, 32, 32)).astype(np.float32) * 8
     model = residual_network(rounds_both)
@@ -91,6 +92,7 @@ def test_residual_networks_are_exact(device, rounds_both):
 
 @pytest.mark.parametrize("rounds_both", [False, True])
 @pytest.mark.parametrize("chip", ["gfx942", "gfx1100", "sm_90a"])
+@pytest.mark.slow(part=3)
 def test_residual_networks_keep_bytes(chip, rounds_both):
     """Every value between convolutions has a byte an element, and each convolution is one launch."""
     model = residual_network(rounds_both).SerializeToString()

@@ -56,6 +56,7 @@ def test_nothing_spills(chip, model):
 
 
 @pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx1100", "gfx1201"])
+@pytest.mark.slow(part=4)
 def test_long_epilogues_use_no_scratch(chip):
     kernels = sardonyx.code_report(parse(LONG_EPILOGUE), chip)
     assert kernels and all((k.vgpr_spills, k.scratch_bytes) == (0, 0) for k in kernels), kernels

@@ -172,6 +172,7 @@ def test_few_channels_of_other_ranks(chip, spatial):
 
 @pytest.mark.parametrize("spatial", [(15,), (9, 9), (5, 6, 7)])
 @pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.slow(part=3)
 def test_transposed_and_other_ranks(chip, spatial):
     d = len(spatial)
     for op, shape in (("Conv", (24, 16)), ("ConvTranspose", (16, 24))):

@@ -59,6 +59,7 @@ def check(path, feeds, tolerance=USUAL, floor=0.0):
 
 @pytest.mark.skipif(FOLDER is None, reason="no folder of models: set SARDONYX_MODELS")
 @pytest.mark.parametrize("name", FOUND or ["none"])
+@pytest.mark.slow(part=2)
 def test_model(name):
     path = models.fill(FOLDER, FOUND[name])
     feeds = [models.inputs(path, sizes, seed) for seed, sizes in enumerate(models.SIZES.get(name, [{}]))]

@@ -89,6 +89,7 @@ def raw(a):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
+@pytest.mark.slow(part=4)
 def test_moves_of_every_type(dtype):
     x = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
     for op, attributes, inputs, expected in MOVES:

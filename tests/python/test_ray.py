@@ -27,6 +27,9 @@ import sardonyx.ray  # noqa: E402
 from sardonyx.llm import LanguageModel  # noqa: E402
 from serving import row_model, write_model  # noqa: E402
 
+# Ray's workers cannot import a test's module.
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
 
 @pytest.fixture(scope="module")
 def cluster():

@@ -264,6 +264,7 @@ def test_in_the_cache(tmp_path):
 
 # Tilings in which workgroups share K of a tile, with a second launch after: every one of them gives the result.
 @pytest.mark.parametrize("shares", [2, 4, 8])
+@pytest.mark.slow(part=3)
 def test_shares_of_k(tmp_path, shares):
     path, database = tmp_path / "m.onnx", tmp_path / "my.tuning"
     onnx.save(
