@@ -1,6 +1,6 @@
 # Most of the time to compile a file here goes into the standard library's headers, so these are compiled once for all files with the
 # same options: sardonyx_precompiled(TARGET KIND), where KIND names a line of sardonyx_precompiled_kind below. Files still include what
-# they use: tests/fuzz and clang-tidy compile without it. SARDONYX_PRECOMPILED=OFF turns it off.
+# they use: tests/fuzz, and any build with clang or with SARDONYX_PRECOMPILED=OFF, compile without it. What is missing shows only there.
 option(SARDONYX_PRECOMPILED "compile the standard library's headers once" ON)
 
 # ccache's manual: what it must be told to cache files that use a precompiled header, and GCC's option that lets it see their contents.

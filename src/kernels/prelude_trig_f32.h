@@ -114,12 +114,17 @@ namespace detail {
 SDX_FN f32 asin_tail(f32 z) {
   return z * poly(z, 0x1.5555cap-3f, 0x1.33019ep-4f, 0x1.7482dep-5f, 0x1.8c06f6p-6f, 0x1.59841ep-5f);
 }
-/// sqrt(z) = s + error for 0 <= z <= 1/4, not subnormal; NaN for z < 0.
-struct Root {
-  f32 s, error;
-};
-SDX_FN Root root(f32 z) {
-#if !SDX_GPU
+#if SDX_GPU
+// sqrt(z) in two parts for z = 0, and for z > 0 that is not subnormal; NaN for z < 0. A GPU's rounded square root and
+// division take branches or some twenty instructions. The low part makes up for what the approximation lacks: it is
+// that of a step of Newton's method.
+SDX_FN Pair32 root(Pair32 z) {
+  const f32 r = fast_rsqrt(z.hi == 0.0f ? 1.0f : z.hi), s = z.hi * r;
+  return {s, (fma(-s, s, z.hi) + z.lo) * (0.5f * r)};
+}
+SDX_FN Pair32 root(f32 z) { return root(Pair32{z, 0.0f}); }
+#else
+SDX_FN Pair32 root(f32 z) {
   const f32 s = sqrt(z);
 #if SDX_HAS_FMA
   const f32 e = fma(-s, s, z);
@@ -127,13 +132,8 @@ SDX_FN Root root(f32 z) {
   const f32 e = f32(f64(z) - f64(s) * f64(s));
 #endif
   return {s, s > 0.0f ? e / (s + s) : 0.0f};
-#else
-  // A GPU's rounded square root and division take branches or some twenty instructions. The error makes up for what the
-  // approximation lacks: it is that of a step of Newton's method.
-  const f32 r = fast_rsqrt(z == 0.0f ? 1.0f : z), s = z * r;
-  return {s, fma(-s, s, z) * (0.5f * r)};
-#endif
 }
+#endif
 }  // namespace detail
 
 /// For |x| > 1/2: pi/2 - 2 asin(sqrt((1 - |x|) / 2)). NaN for |x| > 1.
@@ -141,10 +141,10 @@ SDX_FN f32 asin(f32 x) {
   const f32 a = fabs(x);
   const bool large = a > 0.5f;
   const f32 z = large ? 0.5f * (1.0f - a) : a * a;
-  const detail::Root root = detail::root(z);
-  const f32 s = large ? root.s : a;
+  const detail::Pair32 root = detail::root(z);
+  const f32 s = large ? root.hi : a;
   const f32 tail = s * detail::asin_tail(z);
-  const f32 minus = 2.0f * (tail + root.error) - detail::kHalfPiLo32;
+  const f32 minus = 2.0f * (tail + root.lo) - detail::kHalfPiLo32;
   const detail::Pair32 d = detail::fast_two_sum(detail::kHalfPiHi32, -2.0f * s);
   return copysign(large ? d.hi + (d.lo - minus) : s + tail, x);
 }
@@ -153,10 +153,10 @@ SDX_FN f32 acos(f32 x) {
   const f32 a = fabs(x);
   const bool large = a > 0.5f;
   const f32 z = large ? 0.5f * (1.0f - a) : a * a;
-  const detail::Root root = detail::root(z);
-  const f32 s = large ? root.s : x;
+  const detail::Pair32 root = detail::root(z);
+  const f32 s = large ? root.hi : x;
   const f32 tail = s * detail::asin_tail(z);
-  const f32 p = s + (tail + (large ? root.error : 0.0f));
+  const f32 p = s + (tail + (large ? root.lo : 0.0f));
   const f32 middle = detail::kHalfPiHi32 - (x - (detail::kHalfPiLo32 - tail));
   const f32 far = 2.0f * (detail::kHalfPiHi32 - (p - detail::kHalfPiLo32));
   return large ? (x > 0.0f ? 2.0f * p : far) : middle;
@@ -201,14 +201,9 @@ SDX_FN f32 tanh(f32 x) {
 #if SDX_GPU
 // In two f32, since many GPUs compute f64 at a 16th to a 64th of the rate.
 namespace detail {
-SDX_FN Pair32 product(f32 x, f32 y) {
+SDX_FN Pair32 two_product(f32 x, f32 y) {
   const f32 hi = x * y;
   return {hi, fma(x, y, -hi)};
-}
-// sqrt(z) for z = 0, and for z > 0 that is not subnormal.
-SDX_FN Pair32 root(Pair32 z) {
-  const f32 r = fast_rsqrt(z.hi == 0.0f ? 1.0f : z.hi), s = z.hi * r;
-  return {s, (fma(-s, s, z.hi) + z.lo) * (0.5f * r)};
 }
 // n / d for d as quotient(f32, f32) has it.
 SDX_FN Pair32 quotient(Pair32 n, Pair32 d) {
@@ -232,7 +227,7 @@ SDX_FN f32 log_twice(f32 x) {
 /// log(1 + |x| + x^2 / (1 + sqrt(1 + x^2))).
 SDX_FN f32 asinh(f32 x) {
   const f32 a = fabs(x), bounded = a < 0x1p14f ? a : 0.0f;
-  const detail::Pair32 square = detail::product(bounded, bounded), sum = detail::two_sum(1.0f, square.hi);
+  const detail::Pair32 square = detail::two_product(bounded, bounded), sum = detail::two_sum(1.0f, square.hi);
   const detail::Pair32 s = detail::root(detail::Pair32{sum.hi, sum.lo + square.lo});
   const detail::Pair32 d = detail::fast_two_sum(s.hi, 1.0f);
   const detail::Pair32 q = detail::quotient(square, detail::Pair32{d.hi, d.lo + s.lo});
@@ -244,7 +239,7 @@ SDX_FN f32 asinh(f32 x) {
 SDX_FN f32 acosh(f32 x) {
   const f32 bounded = x < 0x1p14f ? x : 1.0f;
   const detail::Pair32 d = detail::two_sum(bounded, -1.0f), e = detail::two_sum(bounded, 1.0f);
-  const detail::Pair32 z = detail::product(d.hi, e.hi);
+  const detail::Pair32 z = detail::two_product(d.hi, e.hi);
   const detail::Pair32 s = detail::root(detail::Pair32{z.hi, z.lo + fma(d.hi, e.lo, d.lo * e.hi)});
   const detail::Pair32 u = detail::fast_two_sum(s.hi, d.hi);
   const f32 near = detail::log1p_pair(detail::Pair32{u.hi, u.lo + (s.lo + d.lo)});
