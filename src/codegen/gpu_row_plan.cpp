@@ -54,6 +54,26 @@ int preference(const Exprs& bodies, const Expr& a, const Expr& b) {
   return n;
 }
 
+// One variable in place of several whose results are contiguous, in stages that load something along one of them only:
+// the scale of an image's channels, say. Its indices become quotients and remainders. Unchanged if results have gaps.
+void join_variables(Draft& d) {
+  Expr all = 1;
+  for (const Expr& v : d.inner) all = all * v->args[0];
+  std::int64_t n = 0;
+  if (d.inner.size() < 2 || !is_const_int(all, n)) return;
+  const Expr joined = loop_var(all);
+  std::vector<std::pair<Expr, Expr>> digits;
+  Expr left = joined;
+  for (std::size_t k = d.inner.size(); k-- > 0; left = idx::floordiv(left, d.inner[k]->args[0]))
+    digits.emplace_back(d.inner[k], k == 0 ? left : idx::mod(left, d.inner[k]->args[0]));
+  const Expr offset = substitute(d.offset, digits);
+  Expr step, rest;
+  if (!idx::split_affine(offset, joined, step, rest) || !is_const(step, 1)) return;
+  d.offset = offset;
+  d.body = substitute(d.body, digits);
+  d.inner = {joined};
+}
+
 // The stages with their adjacent variables merged, and the variables around all of them. Empty for a single loop
 // without reductions, or whose reductions run side by side.
 std::optional<std::vector<Draft>> draft_stages(const LoopKernel& kernel, Exprs& outer) {
@@ -70,6 +90,7 @@ std::optional<std::vector<Draft>> draft_stages(const LoopKernel& kernel, Exprs& 
   for (const Stage& s : kernel.stages) {
     Draft d{&s, merge_reduce_vars(flatten_loads(s.body)), storage_offset(*s.out, s.index), {}};
     if (!s.inner.empty()) d.inner = merge_vars(s.inner, d.body, d.offset);
+    join_variables(d);
     drafts.push_back(std::move(d));
   }
   return drafts;
@@ -257,6 +278,36 @@ void plan_parts(const RowAccesses& accesses, RowPlan& r) {
   }
 }
 
+// Whether an index grows by one from element to element of each pack: packs of `length` elements begin at multiples of
+// it, so those of a period that they divide (an image's channels, in a row of pixels) lie in one period.
+bool is_contiguous_in_packs(const Expr& index, const Expr& var, int length) {
+  bool periodic = false;
+  const Expr within = rewrite(index, [&](const Expr& x) -> Expr {
+    std::int64_t period = 0;
+    if ((x->op != Op::kMod && x->op != Op::kFloorDiv) || !same(x->args[0], var) || !is_const_int(x->args[1], period) ||
+        period % length != 0)
+      return {};
+    periodic = true;
+    return x->op == Op::kMod ? var : Expr(0);
+  });
+  Expr step, rest;
+  Exprs multiples;
+  return periodic && idx::split_affine(within, var, step, rest) && is_const(step, 1) &&
+         multiple_of(rest, length, multiples) && multiples.empty();
+}
+
+// Adds the loads along a period of the row to its packs.
+void plan_periods(const RowAccesses& accesses, RowPlan& r) {
+  if (r.packing.length == 1 || r.overlaps || r.uneven) return;
+  Exprs& packed = r.packing.loads;
+  for (const Expr& b : accesses.bodies)
+    for (const Expr& l : all_loads(b))
+      if (!l->args[0]->has_load && is_contiguous_in_packs(l->args[0], r.var, r.packing.length) &&
+          std::ranges::none_of(packed, [&](const Expr& x) { return same(x, l); }) &&
+          std::ranges::none_of(r.stages, [&](const RowStage& s) { return s.stage->out == l->value; }))
+        packed.push_back(l);
+}
+
 // Whether a pack may end at the end of each row. The rest of a long row may be shorter than a pack, or empty: what is
 // before it must be inside of each tensor, too.
 bool may_end_there(const RowAccesses& accesses, const Expr& var, int length) {
@@ -361,6 +412,7 @@ std::optional<RowPlan> plan_rows(const LoopKernel& kernel, IndexRange& range, co
       r.overlaps = true;
     }
   plan_parts(accesses, r);
+  plan_periods(accesses, r);
   choose_team(r, kept_bytes(accesses, r.var), options.row_bytes);
   return r;
 }

@@ -46,6 +46,7 @@ class GpuGenerator::RowStages {
   Exprs later_operands() const;
   std::string place_pack(const std::string& place);
   void load_pack(const Expr& l, const std::string& to, const std::string& first);
+  void load_elements(const Expr& l, const std::string& to, const std::string& first);
   void keep(const Expr& l);
   Named open_loop(const Exprs& loaded, const std::string& c, const std::string& place, std::string& first);
   void loop(const Expr& body, const LoopBody& code);
@@ -123,6 +124,8 @@ std::string GpuGenerator::RowStages::place_pack(const std::string& place) {
 // Emits the loads of one pack, which begins at `first`.
 void GpuGenerator::RowStages::load_pack(const Expr& l, const std::string& to, const std::string& first) {
   const int v = plan_.packing.length;
+  const Exprs& packed = plan_.packing.loads;
+  const bool packs = std::any_of(packed.begin(), packed.end(), [&](const Expr& x) { return same(x, l); });
   Expr c, rest;
   if (idx::split_affine(l->args[0], plan_.var, c, rest) && is_const(c, 1)) {
     const auto part = std::ranges::find_if(plan_.parts, [&](const RowPart& p) { return same(p.load, l); });
@@ -130,8 +133,6 @@ void GpuGenerator::RowStages::load_pack(const Expr& l, const std::string& to, co
       return emit_.line(fmt::format("{0} = load_part<{1}>({2} + {3}, {4}, step, {5}({6}), {5}({7}), packed);", to, v,
                                     emit_.buffer(l->value), emit_.value(rest), first, emit_.type_of(plan_.var),
                                     part->low, part->high));
-    const Exprs& packed = plan_.packing.loads;
-    const bool packs = std::any_of(packed.begin(), packed.end(), [&](const Expr& x) { return same(x, l); });
     if (plan_.overlaps && packs)
       return emit_.line(
           fmt::format("{} = load_pack<{}>({} + {} + {});", to, v, emit_.buffer(l->value), emit_.value(rest), first));
@@ -139,9 +140,22 @@ void GpuGenerator::RowStages::load_pack(const Expr& l, const std::string& to, co
                            emit_.value(rest), first, packs ? "packed" : "false"));
     return;
   }
+  if (packs) {  // along a period that packs divide
+    emit_.open("if (packed)");
+    emit_.bind(plan_.var, first);
+    emit_.line(fmt::format("{} = load_pack<{}>({} + {});", to, v, emit_.buffer(l->value), emit_.value(l->args[0])));
+    emit_.close();
+    emit_.open("else");
+  }
+  load_elements(l, to, first);
+  if (packs) emit_.close();
+}
+
+// The same for elements that are not next to each other.
+void GpuGenerator::RowStages::load_elements(const Expr& l, const std::string& to, const std::string& first) {
   emit_.line(fmt::format("{} = 0;", to));
   emit_.line("#pragma unroll");
-  emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", v));
+  emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", plan_.packing.length));
   const std::string i = emit_.fresh("i");
   emit_.line(fmt::format("const {} {} = {} + l * step;", emit_.type_of(plan_.var), i, first));
   emit_.bind(plan_.var, i);

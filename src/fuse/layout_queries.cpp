@@ -132,9 +132,9 @@ bool vectors_of_channels(const Expr& x, const Exprs& vars) {
 
 namespace {
 
-// Whether a reduction over one variable loads windows that overlap: v[... i + r ...], as a convolution along time does.
-bool overlaps(const ExprNode& reduce) {
-  const Expr& r = reduce.vars[0];
+// Whether windows of a reduction overlap along its variable r: it loads v[... i + r ...], as a convolution along time
+// does.
+bool overlaps_along(const ExprNode& reduce, const Expr& r) {
   std::int64_t taps = 0;
   bool found = false;
   if (!is_const_int(r->args[0], taps)) return false;
@@ -159,7 +159,19 @@ bool overlaps(const ExprNode& reduce) {
 bool reduces_windows(const Expr& body) {
   bool found = false;
   if (body->has_reduce)
-    visit(body, [&](const Expr& x) { found |= x->op == Op::kReduce && (x->vars.size() > 1 || overlaps(*x)); });
+    visit(body, [&](const Expr& x) {
+      found |= x->op == Op::kReduce && (x->vars.size() > 1 || overlaps_along(*x, x->vars[0]));
+    });
+  return found;
+}
+
+bool has_overlapping_windows(const Expr& body) {
+  bool found = false;
+  if (body->has_reduce)
+    visit(body, [&](const Expr& x) {
+      if (x->op != Op::kReduce) return;
+      for (const Expr& r : x->vars) found = found || overlaps_along(*x, r);
+    });
   return found;
 }
 

@@ -31,6 +31,8 @@ bool sums_channels(const MatMulOp& m, const Value* v);
 
 /// Whether a loop's body reduces over several variables, as windows do, or over one along which windows overlap.
 bool reduces_windows(const Expr& body);
+/// Whether a loop's body reduces windows that overlap along at least one dim.
+bool has_overlapping_windows(const Expr& body);
 /// Windows (pooling, depthwise convolutions as loops) that read vectors of channels, or whose results are read along
 /// their channels, as by the norms of ConvNeXt, and what such windows read in place. Also copies of images whose
 /// channels are last as a shape, if GEMMs or loops read them along the channels.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "fuse/layout_queries.h"
 #include "fuse/reduction_digits.h"
 #include "graph/analysis.h"
 
@@ -173,6 +174,13 @@ class Grouper {
     return {};
   }
 
+  // Whether a member reduces windows that overlap. One thread computes several such results, from elements that it
+  // loads once: a row kernel has a team of threads for each result.
+  bool reduces_windows_that_overlap() const {
+    return std::any_of(members_.begin(), members_.end(),
+                       [](const Member& m) { return has_overlapping_windows(m.node->as<LoopOp>()->body); });
+  }
+
   // Whether the first reduction is along columns of more elements than a thread keeps in registers. On a CPU only
   // columns whose results are next to each other are reduced side by side. Neighbouring columns are then reduced side
   // by side, and loops that use the results or feed the reduction are better in a separate kernel, which reads along
@@ -184,8 +192,10 @@ class Grouper {
     bool columns = false, longer = false;
     visit(l->body, [&](const Expr& x) {
       if (x->op != Op::kReduce) return;
-      std::int64_t n = 0;
-      for (const Expr& v : x->vars) longer |= is_const_int(v->args[0], n) && n > kShortColumn;
+      std::int64_t n = 0, terms = 1;
+      for (const Expr& v : x->vars)
+        if (is_const_int(v->args[0], n) && terms <= kShortColumn) terms *= n;
+      longer |= terms > kShortColumn;
       for (const Expr& v : candidates) columns |= unit_loads(x->args[0], v, x->vars) > 0;
     });
     return columns && longer;
@@ -339,6 +349,7 @@ class Grouper {
     if (!fit(n, outer_at)) return "it reads other rows than the one it writes";
     if (has_inner(n, outer_at)) {
       if (n->as<LoopOp>()->body->has_reduce) return "it is a reduction of another shape";
+      if (reduces_windows_that_overlap()) return "it has several elements for each window, and windows overlap";
       const bool long_row = is_long_row(n, outer_at);
       if (!long_row && !enough_rows()) return "there are too few rows to keep the device busy";
       if (wider_than_rows(n, outer_at)) return "it is larger than the rows that are reduced";
@@ -425,15 +436,19 @@ class Grouper {
       Stage s;
       s.out = m.node->outputs[0];
       std::vector<std::pair<Expr, Expr>> sub;
-      for (std::size_t k = 0; k < l->vars.size(); ++k) {
+      s.index.resize(l->vars.size());
+      // In the order of the result's memory, along which a stage loads and stores vectors.
+      for (std::size_t at = 0; at < l->vars.size(); ++at) {
+        const std::vector<int>& order = s.out->storage_order;
+        const std::size_t k = order.empty() ? at : static_cast<std::size_t>(order[at]);
         if (m.outer_at[k] >= 0) {
-          s.index.push_back(r.kernel.outer[static_cast<std::size_t>(m.outer_at[k])]);
-          sub.emplace_back(l->vars[k], s.index.back());
+          s.index[k] = r.kernel.outer[static_cast<std::size_t>(m.outer_at[k])];
+          sub.emplace_back(l->vars[k], s.index[k]);
         } else if (is_const(l->vars[k]->args[0], 1)) {
-          s.index.push_back(Expr(0));
+          s.index[k] = Expr(0);
           sub.emplace_back(l->vars[k], Expr(0));
         } else {
-          s.index.push_back(l->vars[k]);
+          s.index[k] = l->vars[k];
           s.inner.push_back(l->vars[k]);
         }
       }

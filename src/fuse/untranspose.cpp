@@ -9,30 +9,6 @@
 namespace sardonyx {
 namespace {
 
-// For each dim of the results of GEMMs whose only reader is this loop, the loop's variable that indexes it; empty if
-// there are none, if orders differ, or if it is the loop's own order.
-Order order_of(const LoopOp& l, const Uses& uses) {
-  Order order;
-  bool ok = true;
-  visit(l.body, [&](const Expr& x) {
-    if (x->op != Op::kLoad || !x->value->producer || !x->value->producer->as<MatMulOp>()) return;
-    const auto readers = uses.find(x->value);
-    ok &= x->args.size() == l.vars.size() && readers != uses.end() && readers->second.size() == 1;
-    Order here;
-    for (const Expr& a : x->args) {
-      const auto at = std::find_if(l.vars.begin(), l.vars.end(), [&](const Expr& v) { return same(v, a); });
-      ok &= at != l.vars.end();
-      here.push_back(static_cast<std::size_t>(at - l.vars.begin()));
-    }
-    ok &= order.empty() || order == here;
-    order = std::move(here);
-  });
-  if (!ok || order.empty() || std::is_sorted(order.begin(), order.end())) return {};
-  Order sorted = order;
-  std::sort(sorted.begin(), sorted.end());
-  return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() ? order : Order();
-}
-
 // For each dim of `whole`, the consecutive dims of `split` that it is split into; empty if `split` is something else.
 std::vector<Order> split_dims(const Exprs& whole, const Exprs& split) {
   std::vector<Order> groups;
@@ -48,6 +24,53 @@ std::vector<Order> split_dims(const Exprs& whole, const Exprs& split) {
     groups.push_back(std::move(group));
   }
   return next == split.size() ? groups : std::vector<Order>();
+}
+
+// Adds the positions of the variables that are the digits of an index into a dim of `extent`, highest first: just one,
+// or those of a dim that the loop splits (a head and its elements). False if the index is something else.
+bool add_digits(const Expr& index, const Expr& extent, const Exprs& vars, Order& order) {
+  std::vector<std::pair<std::int64_t, std::size_t>> steps;
+  for (std::size_t d = 0; d < vars.size(); ++d) {
+    Expr step, rest;
+    std::int64_t n = 0;
+    if (!mentions(index, vars[d]) || is_const(vars[d]->args[0], 1)) continue;
+    if (same(index, vars[d])) {
+      order.push_back(d);
+      return true;
+    }
+    if (!idx::split_affine(index, vars[d], step, rest) || !is_const_int(step, n)) return false;
+    steps.emplace_back(-n, d);
+  }
+  std::sort(steps.begin(), steps.end());
+  Exprs digits, extents;
+  for (const auto& [step, d] : steps) {
+    order.push_back(d);
+    digits.push_back(vars[d]);
+    extents.push_back(vars[d]->args[0]);
+  }
+  return !steps.empty() && idx::provably_equal(idx::linearize(digits, extents), index) &&
+         idx::provably_equal(idx::product(extents), extent);
+}
+
+// For each dim of the results of GEMMs whose only reader is this loop, the loop's variables that index it; empty if
+// there are none, if orders differ, or if it is the loop's own order.
+Order order_of(const LoopOp& l, const Uses& uses) {
+  Order order;
+  bool ok = true;
+  visit(l.body, [&](const Expr& x) {
+    if (!ok || x->op != Op::kLoad || !x->value->producer || !x->value->producer->as<MatMulOp>()) return;
+    const auto readers = uses.find(x->value);
+    ok = readers != uses.end() && readers->second.size() == 1;
+    Order here;
+    for (std::size_t d = 0; ok && d < x->args.size(); ++d)
+      ok = add_digits(x->args[d], x->value->shape[d], l.vars, here);
+    ok = ok && here.size() == l.vars.size() && (order.empty() || order == here);
+    order = std::move(here);
+  });
+  if (!ok || order.empty() || std::is_sorted(order.begin(), order.end())) return {};
+  Order sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() ? order : Order();
 }
 
 bool is_channels_last(const Order& order) {
@@ -72,6 +95,22 @@ Order order_of_view(const Value& view, const Value& source, const Order& order, 
   return result;
 }
 
+// Whether a GEMM that reads v reads it as well in this order: what becomes the innermost dim is K, or the columns of
+// the right matrix. Rows of the left one that run across memory are better copied.
+bool reads_in_order(const MatMulOp& m, const Value& v, const Order& order) {
+  bool ok = !m.owner;
+  const auto check = [&](const Expr& operand, bool right) {
+    visit(operand, [&](const Expr& x) {
+      if (x->op != Op::kLoad || x->value != &v) return;
+      const Expr& inner = x->args[order.back()];
+      ok = ok && (same(inner, m.k) || (right && same(inner, m.vars.back())));
+    });
+  };
+  check(m.a, false);
+  check(m.b, true);
+  return ok;
+}
+
 // Adds to `orders` the order of v and of its views. False if one of its readers cannot follow.
 bool follow(const Value& v, const Order& order, const Uses& uses, const std::unordered_set<const Value*>& required,
             Orders& orders) {
@@ -80,6 +119,10 @@ bool follow(const Value& v, const Order& order, const Uses& uses, const std::uno
   Orders found = {{&v, order}};
   for (const Node* r : readers->second) {
     if (r->as<LoopOp>()) continue;
+    if (const auto* m = r->as<MatMulOp>()) {
+      if (!reads_in_order(*m, v, order)) return false;
+      continue;
+    }
     if (!r->as<ViewOp>() || required.count(r->outputs[0])) return false;
     const Order of_view = order_of_view(*r->outputs[0], v, order, uses);
     if (of_view.empty()) return false;
@@ -123,6 +166,10 @@ void untranspose(Graph& g, const FuseOptions& options) {
   for (std::size_t k = 0; k < count; ++k) {
     Node& n = *g.nodes[k];
     if (auto* l = n.as<LoopOp>()) l->body = reindexed(l->body, orders);
+    if (auto* m = n.as<MatMulOp>()) {
+      m->a = reindexed(m->a, orders);
+      m->b = reindexed(m->b, orders);
+    }
     for (Value* v : n.outputs)
       if (const auto it = orders.find(v); it != orders.end()) v->shape = permuted(v->shape, it->second);
     if (n.as<ConvOp>())

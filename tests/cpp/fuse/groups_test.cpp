@@ -75,6 +75,27 @@ return %1, %3)",
   };
   EXPECT_THAT(kernels_of(softmax(784), gpu), ElementsAre("loop feeds", "loop max", "loop reads"));
   EXPECT_THAT(kernels_of(softmax(16), gpu), ElementsAre("loop feeds + max + reads"));
+  // An image of 28 x 28, as channels last: neither its rows nor its columns are long.
+  const char* pixels = R"(%0 = input float32[n, 28, 28, 64]
+%1 = loop float32[b < n, y < 28, x < 28, c < 64]: exp(%0[b, y, x, c]) @"feeds"
+%2 = loop float32[b < n, c < 64]: max{r < 28, q < 28}(%1[b, r, q, c]) @"max"
+return %1, %2)";
+  EXPECT_THAT(kernels_of(pixels, gpu), ElementsAre("loop feeds", "loop max"));
+}
+
+// Results of windows that a second loop stores twice (a stack of branches): windows are a kernel that loads each
+// element once, not one with a team of threads for each result.
+TEST(Groups, StacksOfWindowsAreKernelsOfTheirOwn) {
+  const auto stack = [](int step) {
+    return fmt::format(R"(%0 = input float32[n, 64, 200]
+%1 = input float32[n, 64, 50]
+%2 = loop float32[b < n, c < 64, x < 50]: sum{{r < 3}}(%0[b, c, {} * x + r]) @"window"
+%3 = loop float32[b < n, p < 2, c < 64, x < 50]: select(p < 1, %2[b, c, x], %1[b, c, x]) @"stack"
+return %3)",
+                       step);
+  };
+  EXPECT_THAT(kernels_of(stack(2)), ElementsAre("loop window", "loop stack"));
+  EXPECT_THAT(kernels_of(stack(4)), ElementsAre("loop window + stack"));
 }
 
 // A norm that is stored transposed: one kernel for the statistics, one that reads and writes along memory.

@@ -93,11 +93,34 @@ return %4)"),
 %5 = loop float32[n < n, i < 2048]: exp(%4[n, i])
 return %5)"),
                    untransposing());
-  // an operand of a product
+  // rows of a product, which would run across memory
   expect_unchanged("untranspose", text(R"(%4 = constant float32[64, 8] {...}
 %5 = matmul float32[n < n, c < 32, j < 8; t < 64]: %3[n, c, t], %4[t, j]
 return %5)"),
                    untransposing());
+}
+
+// Queries, keys and values of attention between channels: sums over tokens read the GEMM's result along its channels,
+// and the second GEMM reads it along K.
+TEST(Untranspose, HeadsOfAGemmKeepItsOrder) {
+  constexpr const char* kGraph = R"(%0 = input float32[n, 64, 16]
+%1 = constant float32[16, 96] {...}
+%2 = matmul float32[n < n, t < 64, c < 96; k < 16]: %0[n, t, k], %1[k, c] @"fc"
+%3 = loop float32[p < 2, n < n, h < 3, d < 16, t < 64]: tanh(%2[n, t, p * 48 + h * 16 + d]) @"heads"
+%4 = loop float32[n < n, h < 3, d < 16]: sum{r < 64}(%3[0, n, h, d, r]) @"sum"
+%5 = constant float32[16, 16] {...}
+%6 = matmul float32[n < n, h < 3, d < 16, t < 64; e < 16]: %5[d, e], %3[1, n, h, e, t] @"product"
+return %4, %6)";
+  expect_pass("untranspose", kGraph, R"(%0 = input float32[n, 64, 16]
+%1 = constant float32[16, 96] {...}
+%2 = matmul float32[n < n, t < 64, c < 96; k < 16]: %0[n, t, k], %1[k, c] @"fc"
+%3 = loop float32[n < n, t < 64, p < 2, h < 3, d < 16]: tanh(%2[n, t, p * 48 + h * 16 + d]) @"heads"
+%4 = loop float32[n < n, h < 3, d < 16]: sum{r < 64}(%3[n, r, 0, h, d]) @"sum"
+%5 = constant float32[16, 16] {...}
+%6 = matmul float32[n < n, h < 3, d < 16, t < 64; e < 16]: %5[d, e], %3[n, t, 1, h, e] @"product"
+return %4, %6)",
+              untransposing());
+  EXPECT_THAT(kernels_of(kGraph, untransposing()), ElementsAre("tile fc + heads", "loop sum", "tile product"));
 }
 
 TEST(Untranspose, ResultsInOrderOrWithSeveralReadersStay) {
