@@ -118,6 +118,7 @@ class LayoutChooser {
   // Channels last for convolutions, what they read, and loops that read such values in place.
   void choose_orders() {
     const std::unordered_set<const Value*> windows = windows_read_along_channels(g_);
+    Uses uses = uses_of(g_);
     for (const auto& n : g_.nodes) {
       if (constants_.count(n.get()) || absorbed_.count(n.get())) continue;
       if (n->as<ConvOp>()) {
@@ -131,8 +132,36 @@ class LayoutChooser {
       if (!wants)
         for (const Value* v : n->inputs)
           wants |= !v->storage_order.empty() && v->rank() == out->rank() && in_place_order(*l, v);
-      if (wants) out->storage_order = channels_last(out->rank());
+      if (wants)
+        out->storage_order = channels_last(out->rank());
+      else if (!l->body->has_reduce && std::ranges::none_of(uses[out], [](const Node* u) { return u->as<ViewOp>(); }))
+        out->storage_order = order_of_stack(*l);
     }
+  }
+
+  // Images with channels last that a loop stacks along a dim of its own are stored one after the other, as they are.
+  // Empty if it reads none, or in several orders.
+  static std::vector<int> order_of_stack(const LoopOp& l) {
+    std::vector<int> order;
+    bool ok = true;
+    visit(l.body, [&](const Expr& x) {
+      if (x->op != Op::kLoad || x->value->storage_order.empty()) return;
+      std::vector<int> here;
+      for (const int d : x->value->storage_order) {
+        const Expr& index = x->args[static_cast<std::size_t>(d)];
+        const auto at = std::ranges::find_if(l.vars, [&](const Expr& v) { return same(v, index); });
+        const int dim = static_cast<int>(at - l.vars.begin());
+        ok = ok && at != l.vars.end() && std::ranges::find(here, dim) == here.end();
+        here.push_back(dim);
+      }
+      ok = ok && (order.empty() || order == here);
+      order = here;
+    });
+    if (!ok || order.empty() || order.size() >= l.vars.size()) return {};
+    for (int d = 0; d < static_cast<int>(l.vars.size()); ++d)
+      if (std::ranges::find(order, d) == order.end())
+        order.insert(std::ranges::find_if(order, [&](int o) { return o > d; }), d);
+    return order;
   }
 
   void choose_convolution(const Node& n) {

@@ -97,7 +97,10 @@ class Packer {
     const auto found = users_.find(v);
     const Node* user = found != users_.end() && found->second.size() == 1 ? found->second[0] : nullptr;
     const auto* l = user ? user->as<LoopOp>() : nullptr;
-    if (!l || l->body->has_reduce || !user->outputs[0]->storage_order.empty()) return dim;
+    // A longer result (a stack that v is a part of) is computed by a kernel of its own.
+    if (!l || l->body->has_reduce || !user->outputs[0]->storage_order.empty() ||
+        !idx::provably_equal(user->outputs[0]->elements(), v->elements()))
+      return dim;
     std::size_t last = l->vars.size();
     while (last > 0 && is_const(l->vars[last - 1]->args[0], 1)) --last;
     if (last == 0) return dim;

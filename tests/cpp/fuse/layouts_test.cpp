@@ -36,6 +36,24 @@ return %3)",
                    any_order());
 }
 
+// Two convolutions, whose results are channels last, and their stack.
+std::string stack(const std::string& rest) {
+  return R"(%0 = input float16[n, 8, 8, 8]
+%1 = constant float16[32, 8, 3, 3] {...}
+%2 = conv float16[n, 32, 6, 6]: %0, %1 @"conv"
+%3 = conv float16[n, 32, 6, 6]: %0, %1 {pads = [1, 1, 1, 1], dilations = [2, 2]} @"conv"
+%4 = loop float16[n < n, p < 2, c < 32, y < 6, x < 6]: select(p < 1, %2[n, c, y, x], tanh(%3[n, c, y, x]))
+)" + rest;
+}
+
+TEST(LayoutsInAnyOrder, StacksOfImagesKeepTheOrderOfTheirParts) {
+  const std::string sum = "%5 = loop float16[n < n, c < 32]: sum{p < 2, y < 6, x < 6}(%4[n, p, c, y, x])\n";
+  EXPECT_THAT(after_pass("layouts", stack(sum + "return %5"), any_order()), HasSubstr("order(0, 1, 3, 4, 2): select("));
+  // a reader that needs the elements in order
+  EXPECT_THAT(after_pass("layouts", stack("%5 = view float16[n, 64, 36]: %4\nreturn %5"), any_order()),
+              Not(HasSubstr("order(0, 1, 3, 4, 2)")));
+}
+
 std::string attention(const std::string& rest) {
   return R"(%0 = input float16[n, t, 64]
 %1 = input float16[n, 2, t, 32]

@@ -61,6 +61,17 @@ return %2, %4)",
                    packing());
 }
 
+// A stack of windows is a kernel of its own, so the windows' own order counts.
+TEST(PackOperands, FiltersOfStackedWindowsAreStoredAsTheirChannelsAre) {
+  EXPECT_THAT(after_pass("pack_operands", R"(%0 = input float32[n, 10, 64]
+%1 = constant float32[64, 3] {...}
+%2 = loop float32[n < n, t < 8, c < 64]: sum{r < 3}(%0[n, t + r, c] * %1[c, r])
+%3 = loop float32[n < n, p < 2, c < 64, t < 8]: select(p < 1, %2[n, t, c], %0[n, t, c])
+return %3)",
+                         packing()),
+              testing::HasSubstr("order(1, 0): %1["));
+}
+
 FuseOptions filling() {
   FuseOptions o = any_device();
   o.fill_channels = true;
