@@ -142,6 +142,7 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   o.merge_groups = true;
   o.pad_gemm_k = true;
   o.hoist_elementwise = true;
+  o.separate_windows = 64;
   o.conv_by_taps = true;
   o.row_groups = true;
   o.transpose_gemm = true;

@@ -1,5 +1,6 @@
 // What fusion may do for a device, and what it reports.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -97,6 +98,8 @@ struct FuseOptions {
   bool transpose_gemm = false;
   /// Loops that transpose a GEMM's result take the GEMM's order (fuse/untranspose.h).
   bool untranspose = false;
+  /// Windows of at least so many terms are reduced along one dim after the other (fuse/separate_windows.h); 0: none.
+  std::int64_t separate_windows = 0;
   /// Dims along which a loop's output is constant become 1 (fuse/shrink_repeats.h).
   bool shrink_repeats = false;
   /// Sums of convolutions of one image become one convolution (fuse/merge_convolutions.h).

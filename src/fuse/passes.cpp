@@ -26,6 +26,7 @@
 #include "fuse/pad_gemm_k.h"
 #include "fuse/quantize_attention.h"
 #include "fuse/reduce_to_gemm.h"
+#include "fuse/separate_windows.h"
 #include "fuse/shrink_repeats.h"
 #include "fuse/split_reductions.h"
 #include "fuse/tile_as_loop.h"
@@ -123,6 +124,12 @@ constexpr Pass kPasses[] = {
      "would take the sum.",
      [](const FuseOptions& o) { return o.merge_convolutions && !o.disabled; },
      [](PassState& s) { merge_convolutions(s.graph, s.options); }},
+    {"separate_windows", "separate_windows, unless fusion is off",
+     "Reduces large windows (pooling) along one dim after the other.",
+     "After inlining, which would compute the first of the two reductions inside the other; before layouts, which give "
+     "both the image's order.",
+     [](const FuseOptions& o) { return o.separate_windows > 0 && !o.disabled; },
+     [](PassState& s) { separate_windows(s.graph, s.options); }},
     {"hoist_elementwise", "hoist_elementwise, unless fusion is off",
      "Where a loop transposes a depthwise convolution's result, computes its element-wise part in the convolution's "
      "order.",
