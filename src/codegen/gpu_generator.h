@@ -61,6 +61,10 @@ struct RowOptions {
 /// of rows, or runs faster with neighbouring threads on neighbouring results.
 std::optional<RowPlan> plan_rows(const LoopKernel& kernel, IndexRange& range, const RowOptions& options);
 
+namespace window {
+struct RowLoad;  // window_costs.h
+}
+
 class GpuGenerator {
  public:
   GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& options);
@@ -114,6 +118,7 @@ class GpuGenerator {
     int count = 1;            ///< packs of a thread, neighbours along `along`
     Expr along, base;         ///< position of the first one
     Exprs multiples;          ///< must be multiples of `length` at run time
+    bool rows = false;        ///< windows slide along packs of a row
     std::int64_t team = 1;    ///< threads that divide the terms of a reduction, one in each row of 256 / team threads
   };
   /// One term of a reduction, with constants substituted for the variables of unrolled loops.
@@ -123,11 +128,13 @@ class GpuGenerator {
     Exprs loads;                  ///< all loads of `value`
     Expr filled;                  ///< the load that yields `outside` if it is filled with a suitable element; or empty
     std::string condition, fill;  ///< C++ of `inside`, and of that element
+    Exprs bounds;                 ///< more conditions on that load, which depend on the lane
   };
   struct Fetched {
     Expr load, inside;
     std::string element;  ///< C++ of one lane's value
     std::string pack;     ///< of all lanes' bits; empty: there is none
+    bool part_of_row = false;
   };
   /// `terms`: maximum number of terms of the longest reduction that a team of threads may divide if there are few
   /// outputs; 0: one thread per output.
@@ -164,6 +171,11 @@ class GpuGenerator {
   void fetch_runs(const std::vector<const LoadingTerm*>& terms, const WindowTile& w, std::vector<Fetched>& done);
   bool suits_run(const Expr& first, int length, const WindowTile& w) const;
   void single_outputs(const OutputLoop& p, const std::string& from);
+  // ---- gpu_window_rows.cpp
+  std::optional<window::RowLoad> row_of(const Expr& load, const Exprs& bounds, const WindowTile& w) const;
+  bool row_term(const Expr& e, ReduceKind kind, const WindowTile& w, WindowTerm& t);
+  std::string fetch_row(const Expr& l, const window::RowLoad& row, const WindowTerm* term, const WindowTile& w,
+                        std::vector<Fetched>& done);
 
   // ---- gpu_lines.cpp: 32 neighbouring threads per line
   static bool suits_lines(const FlatLoop& f);
@@ -235,6 +247,10 @@ void add_multiple(Packing& p, const Expr& e);
 bool multiple_of(const Expr& e, int n, Exprs& conditions);
 /// The load of which `e` consists, except for a conversion to a wider type; empty if `e` is anything else.
 Expr bare_load(const Expr& e);
+/// C++ of the element with which a load of type t must be filled so that it becomes `outside`; empty if there is none.
+std::string filling(const Expr& outside, DType t);
+/// Whether offsets of elements fit 32 bits without a sign.
+bool has_small_offsets(const Value& v);
 /// Whether a load is in bounds for all values of its variables.
 bool in_bounds(const Expr& load);
 /// Distinct loads of `e`, including those inside reductions.

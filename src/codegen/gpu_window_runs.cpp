@@ -16,6 +16,7 @@ bool same_or_none(const Expr& a, const Expr& b) { return a ? b && same(a, b) : !
 
 // Whether a pack of `length` elements may be loaded where `first` is.
 bool GpuGenerator::suits_run(const Expr& first, int length, const WindowTile& w) const {
+  if (w.rows && row_options_.any_address && in_bounds(first)) return length * size_of(first->dtype) <= 16;
   Exprs conditions;
   return length * size_of(first->dtype) <= 16 && multiple_of(first->args[0], length, conditions) &&
          std::all_of(conditions.begin(), conditions.end(), [&](const Expr& e) {

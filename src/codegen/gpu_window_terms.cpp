@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "codegen/gpu_generator.h"
+#include "codegen/window_costs.h"
 
 namespace sardonyx::codegen {
 namespace {
@@ -15,6 +16,8 @@ bool guarded(const Expr& e, const Expr& lane) {
          e->args[1]->has_load && !e->args[2]->has_load && !e->args[1]->has_reduce;
 }
 
+}  // namespace
+
 // Whether offsets of elements fit 32 bits without a sign: those of narrow indices, except where elements are wider than
 // 16 bits and may be many.
 bool has_small_offsets(const Value& v) {
@@ -24,7 +27,6 @@ bool has_small_offsets(const Value& v) {
   return size <= 2 || (is_const_int(v.elements(), n) && n <= kMost / size);
 }
 
-// C++ of the element with which a load of type t must be filled so that it becomes `outside`; empty if there is none.
 std::string filling(const Expr& outside, DType t) {
   if (!is_const(outside)) return "";
   if (is_float(outside->dtype)) {
@@ -36,8 +38,6 @@ std::string filling(const Expr& outside, DType t) {
   if (outside->i == 0) return "0";
   return outside->dtype == t ? fmt::format("to_bits({})", literal(outside)) : "";
 }
-
-}  // namespace
 
 Expr bare_load(const Expr& e) {
   Expr x = e;
@@ -70,7 +70,7 @@ bool in_bounds(const Expr& l) {
 GpuGenerator::WindowTerm GpuGenerator::window_term(const Expr& e, ReduceKind kind, const WindowTile& w) {
   WindowTerm t;
   t.value = e;
-  if (!guarded(e, w.lane)) return t;
+  if (row_term(e, kind, w, t) || !guarded(e, w.lane)) return t;
   // Indices of loads that may be out of bounds must be computed before the condition.
   Exprs certain;
   certain_loads(e->args[1], [&](const Expr& l) { certain.push_back(l); });
@@ -122,9 +122,12 @@ void GpuGenerator::fill_with_outside(const Expr& l, const WindowTerm* term, cons
 // The C++ text of an element of `l`; loads the pack for all lanes on first use.
 std::string GpuGenerator::fetch(const Expr& l, const WindowTerm* term, const WindowTile& w,
                                 std::vector<Fetched>& done) {
-  const Expr inside = term && term->inside && !in_bounds(l) ? term->inside : Expr();
+  const Exprs bounds = term && term->filled && same(term->filled, l) ? term->bounds : Exprs();
+  const std::optional<window::RowLoad> row = row_of(l, bounds, w);
+  const Expr inside = term && term->inside && (row || !in_bounds(l)) ? term->inside : Expr();
   for (const Fetched& f : done)
-    if (same(f.load, l) && (inside ? f.inside && same(f.inside, inside) : !f.inside)) return f.element;
+    if (!f.part_of_row && same(f.load, l) && (inside ? f.inside && same(f.inside, inside) : !f.inside))
+      return f.element;
   const std::string name = emit_.fresh("v");
   std::string element = name, pack;
   Expr c, rest;
@@ -132,7 +135,7 @@ std::string GpuGenerator::fetch(const Expr& l, const WindowTerm* term, const Win
   if (!w.lane || !uses_var(l, w.lane)) {
     emit_.line(fmt::format("auto {} = to_bits(*({}));", name, address_of(l, l->args[0], term)));
     fill_with_outside(l, term, name);
-  } else if (idx::split_affine(l->args[0], w.lane, c, rest) && is_const(c, 1) &&
+  } else if (bounds.empty() && idx::split_affine(l->args[0], w.lane, c, rest) && is_const(c, 1) &&
              multiple_of(rest, w.length, conditions) && w.length * static_cast<int>(size_of(l->dtype)) <= 16 &&
              std::all_of(conditions.begin(), conditions.end(), [&](const Expr& e) {
                return std::any_of(w.multiples.begin(), w.multiples.end(), [&](const Expr& m) { return same(m, e); });
@@ -141,6 +144,9 @@ std::string GpuGenerator::fetch(const Expr& l, const WindowTerm* term, const Win
     fill_with_outside(l, term, name);
     element += "[l]";
     pack = name;
+  } else if (row) {
+    pack = fetch_row(l, *row, term, w, done);
+    element = pack + "[l]";
   } else {
     emit_.line(fmt::format("unsigned_of<{}> {}[{}];", storage_name(l->dtype), name, w.length));
     emit_.line("#pragma unroll");

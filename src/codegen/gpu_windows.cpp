@@ -19,10 +19,11 @@ constexpr std::int64_t kEnoughThreads =
     32768;  // threads that keep a card busy if each has a tile: an eighth of an H200's
 constexpr std::int64_t kFewThreads =
     16384;  // half of these: with fewer, threads of one element each fill the card better than packs
-constexpr int kMostInstructions = 1200;          // of one pack: longer code compiles slowly and spills
-constexpr std::int64_t kColumnThreads = 131072;  // threads with a few loads each that saturate memory
-constexpr int kLoadsAtATime = 8;                 // loads in flight of a thread of a team
-constexpr std::int64_t kLeastTerms = 4;          // terms of a thread: fewer do not pay for the team's reduction
+constexpr std::int64_t kEnoughRowThreads = 65536;  // where windows slide along packs, so that memory is the limit
+constexpr int kMostInstructions = 1200;            // of one pack: longer code compiles slowly and spills
+constexpr std::int64_t kColumnThreads = 131072;    // threads with a few loads each that saturate memory
+constexpr int kLoadsAtATime = 8;                   // loads in flight of a thread of a team
+constexpr std::int64_t kLeastTerms = 4;            // terms of a thread: fewer do not pay for the team's reduction
 
 // Threads that divide the terms of a pack of columns: as many as keep the card busy, with a minimum of terms each. At
 // least two neighbouring packs are in a workgroup, so that whole sectors of memory are used.
@@ -67,13 +68,15 @@ void GpuGenerator::windows(const OutputLoop& p, std::int64_t terms) {
     const Expr at = length == 1 ? w.inner : group * Expr(length) + lane;
     Exprs conditions;
     if (length > 1 && !is_const(extent)) conditions.push_back(extent);
-    const double loads = pack_cost(p, w.inner, lane, at, length, conditions);
+    bool rows = loads_first_;
+    const double loads = pack_cost(p, w.inner, lane, at, length, conditions, rows);
     if (loads < 0 || (length > 1 && loads >= best)) continue;
     best = loads;
     w.length = length;
     w.group = group;
     w.lane = length > 1 ? lane : Expr();
     w.multiples = std::move(conditions);
+    w.rows = rows;
   }
 
   // Tiles of packs.
@@ -82,11 +85,13 @@ void GpuGenerator::windows(const OutputLoop& p, std::int64_t terms) {
   Exprs bodies;
   for (const Expr& r : reductions)
     bodies.push_back(w.length == 1 ? r : substitute(r, {{w.inner, w.group * Expr(w.length) + w.lane}}));
-  double least = tile_cost(bodies, Expr(), 1, w.lane) * 0.95;
+  double least = tile_cost(bodies, Expr(), 1, w.lane, w.rows ? w.length : 0) * 0.95;
   std::int64_t longest = 0;
   for (const Expr& r : reductions) longest = std::max(longest, known_product(r->vars));
-  const std::int64_t enough =
-      std::max<std::int64_t>(longest >= kLongWindow ? kEnoughThreads / 4 : kEnoughThreads, least_threads_);
+  const std::int64_t enough = std::max<std::int64_t>(w.rows                   ? kEnoughRowThreads
+                                                     : longest >= kLongWindow ? kEnoughThreads / 4
+                                                                              : kEnoughThreads,
+                                                     least_threads_);
   for (std::size_t k = w.team > 1 ? 0 : p.vars.size(); k-- > 0;) {
     const Expr& v = p.vars[k];
     std::int64_t n = 0;
@@ -96,7 +101,7 @@ void GpuGenerator::windows(const OutputLoop& p, std::int64_t terms) {
       if ((known && n < count) || packs / count < enough) continue;
       const std::int64_t rounded = (n + count - 1) / count * count;
       const double waste = known ? static_cast<double>(rounded) / static_cast<double>(n) : 1.1;
-      const double c = waste * tile_cost(bodies, v, count, w.lane);
+      const double c = waste * tile_cost(bodies, v, count, w.lane, w.rows ? w.length : 0);
       if (c >= least) continue;
       least = c;
       w.count = static_cast<int>(count);
@@ -221,7 +226,7 @@ std::string GpuGenerator::open_terms(const Exprs& vars, std::int64_t team, int a
 }
 
 Exprs GpuGenerator::written_out_for(const std::vector<Expr>& of_tile, const WindowTile& w) const {
-  Exprs out = written_out(of_tile[0], w.base, w.lane);
+  Exprs out = written_out(of_tile[0], w.base, w.lane, w.rows ? w.length : 0);
   if (w.team > 1) return out;
   const Exprs& all = of_tile[0]->vars;
   if (loads_first_ && w.lane && is_written_whole(of_tile, w.length)) return all;
@@ -330,7 +335,7 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
     for (const Assignments& a : combos) {
       Ready x{{window_term(substitute(of_tile[u]->args[0], a), kind, w), {}}, u, {}};
       x.loads = x.term.loads;
-      if (!x.term.inside)
+      if (!x.term.inside && x.term.bounds.empty())
         certain_loads(x.term.value, [&](const Expr& l) {
           if (!l->args[0]->has_load) x.loads.push_back(l);
         });

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 
 namespace sardonyx::codegen {
 
@@ -17,12 +18,14 @@ Exprs all_loads(const Expr& e) {
 namespace window {
 namespace {
 
-constexpr std::int64_t kMostWritten = 48;   // terms of a tile that are written out in the text
-constexpr std::int64_t kMostUnrolled = 64;  // terms after clang has unrolled the remaining loops
-constexpr std::int64_t kLongestRow = 12;    // terms that are written out for their loads alone
-constexpr std::int64_t kLoadCost = 3;       // cost of a load, in multiply-adds of a pack
-constexpr std::int64_t kGatherCost = 2;     // cost of an element that is not contiguous, in loads
-constexpr int kMostStored = 32;             // bytes of a pack of outputs: accumulators are wider than 16-bit outputs
+constexpr std::int64_t kMostWritten = 48;    // terms of a tile that are written out in the text
+constexpr std::int64_t kMostRowTaps = 100;   // taps that are written out where windows slide along rows of packs
+constexpr std::int64_t kMostRowTerms = 200;  // terms of a tile of such windows
+constexpr std::int64_t kMostUnrolled = 64;   // terms after clang has unrolled the remaining loops
+constexpr std::int64_t kLongestRow = 12;     // terms that are written out for their loads alone
+constexpr std::int64_t kLoadCost = 3;        // cost of a load, in multiply-adds of a pack
+constexpr std::int64_t kGatherCost = 2;      // cost of an element that is not contiguous, in loads
+constexpr int kMostStored = 32;              // bytes of a pack of outputs: accumulators are wider than 16-bit outputs
 // Registers of loads in flight. With all 98 loads of a 7x7 depthwise window unrolled, ptxas took 255 registers and
 // spilled, or let one load wait for the other, and the kernel took ten times as long.
 constexpr std::int64_t kMostLoaded = 128;  // of a window that is unrolled as a whole
@@ -43,6 +46,17 @@ bool meet(const Expr& r, const Expr& along, const Expr& v) {
   return false;
 }
 
+// Whether windows slide along v within a row of packs of `length` elements.
+bool slides(const Expr& r, const Expr& lane, const Expr& v, int length) {
+  std::int64_t step = 0, tap = 0;
+  Expr of_lane, of_tap, rest;
+  for (const Expr& l : all_loads(r->args[0]))
+    if (idx::split_affine(l->args[0], lane, of_lane, rest) && is_const_int(of_lane, step) && step != 0 &&
+        idx::split_affine(l->args[0], v, of_tap, rest) && is_const_int(of_tap, tap) && tap % length != 0)
+      return true;
+  return false;
+}
+
 }  // namespace
 
 std::int64_t known_product(const Exprs& vars) {
@@ -52,10 +66,17 @@ std::int64_t known_product(const Exprs& vars) {
   return all;
 }
 
-Exprs written_out(const Expr& r, const Expr& along, const Expr& lane) {
+Exprs written_out(const Expr& r, const Expr& along, const Expr& lane, int rows) {
   Exprs out;
   std::int64_t all = 1, n = 0;
+  for (const Expr& v : r->vars)
+    if (rows > 0 && slides(r, lane, v, rows) && is_const_int(v->args[0], n) && all * n <= kMostRowTaps) {
+      all *= n;
+      out.push_back(v);
+    }
+  const std::int64_t most = out.empty() ? kMostWritten / 4 : kMostRowTaps;
   for (const Expr& v : r->vars) {
+    if (std::any_of(out.begin(), out.end(), [&](const Expr& o) { return same(o, v); })) continue;
     bool wanted = along && meet(r, along, v);
     // Elements that are contiguous in memory and read by all lanes (the channels of a group) are loaded in packs.
     if (!wanted)
@@ -63,11 +84,15 @@ Exprs written_out(const Expr& r, const Expr& along, const Expr& lane) {
         Expr c, rest;
         wanted |= lane && !uses_var(l, lane) && idx::split_affine(l->args[0], v, c, rest) && is_const(c, 1);
       }
-    if (!wanted || !is_const_int(v->args[0], n) || all * n > kMostWritten / 4) continue;
+    if (!wanted || !is_const_int(v->args[0], n) || all * n > most) continue;
     all *= n;
     out.push_back(v);
   }
-  return out;
+  // In the window's order, in which weights are contiguous.
+  Exprs ordered;
+  for (const Expr& v : r->vars)
+    if (std::any_of(out.begin(), out.end(), [&](const Expr& o) { return same(o, v); })) ordered.push_back(v);
+  return ordered;
 }
 
 std::vector<Assignments> combinations(const Exprs& vars) {
@@ -129,13 +154,13 @@ std::vector<std::int64_t> unroll_factors(const Exprs& loops, std::int64_t terms,
   return factors;
 }
 
-double tile_cost(const Exprs& reductions, const Expr& along, std::int64_t count, const Expr& lane) {
+double tile_cost(const Exprs& reductions, const Expr& along, std::int64_t count, const Expr& lane, int rows) {
   double cost = 0;
   const Expr base = along ? loop_var(along->args[0]) : Expr();
   for (const Expr& r : reductions) {
-    const Exprs out = written_out(r, along, lane);
+    const Exprs out = written_out(r, along, lane, rows);
     const std::vector<Assignments> combos = combinations(out);
-    if (static_cast<std::int64_t>(combos.size()) * count > kMostWritten) return 1e30;
+    if (static_cast<std::int64_t>(combos.size()) * count > (rows > 0 ? kMostRowTerms : kMostWritten)) return 1e30;
     std::unordered_set<Expr, ExprHash, ExprSame> distinct;
     const Exprs loads = all_loads(r->args[0]);
     for (std::int64_t u = 0; u < count; ++u)
@@ -157,17 +182,56 @@ double tile_cost(const Exprs& reductions, const Expr& along, std::int64_t count,
   return cost;
 }
 
-double pack_cost(const OutputLoop& p, const Expr& inner, const Expr& lane, const Expr& at, int length,
+namespace {
+
+// Packs for each term of a window that slides along a row; 0 if there is none. Adds to `conditions`.
+double row_packs(const Expr& load, const Expr& r, const Assignments& at, const Expr& lane, int length,
                  Exprs& conditions) {
+  if (!r) return 0;
+  Expr c, rest;
+  Assignments first;
+  double taps = 1;
+  std::int64_t n = 0, step = 0, span = 0;
+  for (const Expr& v : r->vars) {
+    if (!idx::split_affine(load->args[0], v, c, rest)) return 0;
+    first.emplace_back(v, Expr(0));
+    if (!is_const_int(c, step) || step % length == 0) continue;
+    if (!is_const_int(v->args[0], n) || n > kMostRowTaps || step < 0) return 0;
+    taps *= static_cast<double>(n);
+    span += step * (n - 1);
+  }
+  if (taps < 2) return 0;
+  Exprs bounds, more = conditions;
+  const Expr e = substitute(r->args[0], at);
+  if (e->op == Op::kSelect) {
+    Exprs all;
+    split_conditions(e->args[0], all);
+    for (const Expr& x : all)
+      if (uses_var(x, lane)) bounds.push_back(substitute(x, first));
+    bounds.erase(std::remove_if(bounds.begin(), bounds.end(), [](const Expr& b) { return b->op == Op::kConst; }),
+                 bounds.end());
+  }
+  const std::optional<RowLoad> row = row_load(substitute(load, first), bounds, lane, length, more);
+  if (!row) return 0;
+  conditions = std::move(more);
+  span += row->shift + row->step * (length - 1) + 1;
+  return static_cast<double>((span + length - 1) / length) / taps;
+}
+
+}  // namespace
+
+double pack_cost(const OutputLoop& p, const Expr& inner, const Expr& lane, const Expr& at, int length,
+                 Exprs& conditions, bool& rows) {
   double cost = 0;
   Expr c, rest;
+  const bool may_slide = std::exchange(rows, false) && length > 1;
   for (const OutputLoop::Output& o : p.outputs) {
     const Expr offset = substitute(o.offset, {{inner, at}});
     if (length > 1 &&
         (!idx::split_affine(offset, lane, c, rest) || !is_const(c, 1) || !multiple_of(rest, length, conditions) ||
          length * static_cast<int>(size_of(o.out->dtype)) > kMostStored))
       return -1;
-    const auto count = [&](const Expr& e, double times) {
+    const auto count = [&](const Expr& e, double times, const Expr& reduction) {
       visit(e, [&](const Expr& x) {
         if (x->op != Op::kLoad) return;
         const Expr l = substitute(x, {{inner, at}});
@@ -180,6 +244,11 @@ double pack_cost(const OutputLoop& p, const Expr& inner, const Expr& lane, const
             length * static_cast<int>(size_of(l->dtype)) <= 16) {
           conditions = std::move(more);
           cost += times;
+        } else if (const double packs =
+                       may_slide ? row_packs(l, reduction, {{inner, at}}, lane, length, conditions) : 0;
+                   packs > 0) {
+          rows = true;
+          cost += times * packs;
         } else {
           cost += times * length * kGatherCost;
         }
@@ -190,9 +259,9 @@ double pack_cost(const OutputLoop& p, const Expr& inner, const Expr& lane, const
     for (const Expr& r : reductions) {
       std::int64_t terms = 1, n = 0;
       for (const Expr& v : r->vars) terms *= is_const_int(v->args[0], n) ? std::max<std::int64_t>(n, 1) : 16;
-      count(r->args[0], static_cast<double>(terms));
+      count(r->args[0], static_cast<double>(terms), r);
     }
-    certain_loads(o.body, [&](const Expr& l) { count(l, 1); });
+    certain_loads(o.body, [&](const Expr& l) { count(l, 1, Expr()); });
   }
   return cost / length;
 }

@@ -2,6 +2,7 @@
 // out.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,8 +20,9 @@ using Assignments = std::vector<std::pair<Expr, Expr>>;
 std::int64_t known_product(const Exprs& vars);
 
 /// Variables of the reduction `r` that are unrolled for a tile along `along` (empty: no tile): those along which
-/// windows overlap, and those along which elements are contiguous that all lanes of a pack read.
-Exprs written_out(const Expr& r, const Expr& along, const Expr& lane);
+/// windows overlap, and those along which elements are contiguous that all lanes of a pack read. `rows`: those along
+/// which windows slide within a row of packs of so many elements (gpu_window_rows.cpp); 0: there are none.
+Exprs written_out(const Expr& r, const Expr& along, const Expr& lane, int rows);
 
 /// Adds the innermost variable of a window that is too large to be unrolled as a whole to those that are written out:
 /// text with all loads of a row first keeps them in flight together, while ptxas lets unrolled ones wait for each
@@ -40,11 +42,28 @@ std::int64_t loaded_registers(const std::vector<Expr>& of_tile, const std::vecto
 std::vector<std::int64_t> unroll_factors(const Exprs& loops, std::int64_t terms, std::int64_t registers);
 
 /// Cost per output of a term's multiply-adds and loads, for tiles of `count` along `along` (empty: no tiles).
-double tile_cost(const Exprs& reductions, const Expr& along, std::int64_t count, const Expr& lane);
+double tile_cost(const Exprs& reductions, const Expr& along, std::int64_t count, const Expr& lane, int rows);
 
 /// Loads per output with packs of `length` along `inner`, which are indexed `at`; negative if impossible. Adds what
-/// must be a multiple of the length to `conditions`.
+/// must be a multiple of the length to `conditions`. `rows`: whether windows may slide within rows of packs; then
+/// whether they do.
 double pack_cost(const OutputLoop& p, const Expr& inner, const Expr& lane, const Expr& at, int length,
-                 Exprs& conditions);
+                 Exprs& conditions, bool& rows);
+
+/// A load of a window that slides along a row of packs: lane k reads element `shift` + `step` * k of `packs`
+/// neighbouring packs, the first of which is at `first`.
+struct RowLoad {
+  Expr first;
+  std::int64_t shift = 0, step = 1;
+  std::int64_t packs = 1;
+  Exprs inside;  ///< for each pack, whether all of its elements are inside; empty: always
+};
+
+/// The load as part of a row whose packs are completely inside or outside. `bounds`: the conditions on an element that
+/// depend on the lane. Adds what must be a multiple of the length to `conditions`.
+std::optional<RowLoad> row_load(const Expr& load, const Exprs& bounds, const Expr& lane, int length, Exprs& conditions);
+
+/// The conditions that `e` consists of.
+void split_conditions(const Expr& e, Exprs& out);
 
 }  // namespace sardonyx::codegen::window

@@ -4,7 +4,7 @@
 
 namespace sdx {
 
-#if defined(SDX_NATIVE_MAXIMUM) || !defined(__GFX9__)
+#if defined(SDX_NATIVE_MAXIMUM) || !defined(__AMDGCN__)
 template <bool Max, int V>
 struct HalfExtremes {
   using Half __attribute__((ext_vector_type(V))) = f16;

@@ -242,6 +242,19 @@ template <int V, class T>
 SDX_FN void store_pack(T* p, Pack<T, V> x) {
   __builtin_memcpy(__builtin_assume_aligned(p, kPackAlignment<T, V>), &x, sizeof x);
 }
+/// Elements kShift, kShift + kStep, ... of neighbouring packs.
+template <int kShift, int kStep, class P, class... Packs>
+SDX_FN P select_elements(const P& first, const Packs&... more) {
+  constexpr int kLength = sizeof(P) / sizeof(first[0]);
+  const P all[] = {first, more...};
+  P x;
+#pragma unroll
+  for (int l = 0; l < kLength; ++l) {
+    const int k = kShift + kStep * l;
+    x[l] = all[k / kLength][k % kLength];
+  }
+  return x;
+}
 template <class T>
 SDX_FN T from_bits(unsigned_of<T> x) {
   return bit_cast<T>(x);

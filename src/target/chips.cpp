@@ -94,6 +94,7 @@ constexpr KernelPolicy kAmdPolicy = {.narrow_indices = true,
                                      .worth_compiling = 0.07,
                                      .kernels_per_module = 8,
                                      .finish = 6000,
+                                     .half_extremes = true,
                                      .any_address = true,
                                      .long_rows = true,
                                      .joins_bounds = true,
@@ -119,7 +120,6 @@ constexpr Chip cdna(std::string_view name, ChipFamily family, int minor, int elf
   c.lds = {lds, lds, lds};
   c.l1_kib = l1;
   c.policy = kAmdPolicy;
-  c.policy.half_extremes = true;
   c.policy.split_k_tree = true;  // on gfx1100 and gfx1201 it was no faster, and takes memory for the sums
   c.line = 128;
   c.rates = rates;

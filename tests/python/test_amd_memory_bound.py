@@ -150,7 +150,7 @@ def test_rows_of_any_length(chip, kind):
     assert np.isposinf(got[:, 7]).all() and np.isfinite(np.delete(got, 7, axis=1)).all()
 
 
-@pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx950"])
+@pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"])
 def test_extremes_of_windows(chip):
     """Of float16, two at a time: NaN of either sign wins, infinities and zeros of either sign, windows at edges."""
     x = rand(HALF, 2, 24, 13, 15)
@@ -181,6 +181,27 @@ def test_instructions_of_pooling(chip, most):
     m = model(nodes, [("x", HALF, [2, 28, 28, 64])], ("o", HALF), [])
     count, _ = run(m, chip, {"x": rand(HALF, 2, 28, 28, 64)}, 1e-6)
     assert count <= most
+
+
+@pytest.mark.parametrize(("kernel", "most"), [(5, 60), (7, 110)])
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
+def test_windows_load_rows_in_packs(chip, kernel, most, tmp_path):
+    """With channels first: not each element that a tap reads, once for each of the neighbouring outputs."""
+    node = helper.make_node("Conv", ["x", "w"], ["o"], group=64, pads=[kernel // 2] * 4)
+    filters = numpy_helper.from_array(rand(HALF, 64, 1, kernel, kernel), "w")
+    onnx.save(model([node], [("x", HALF, [8, 64, 56, 56])], ("o", HALF), [filters]), tmp_path / "window.onnx")
+    code = [text for _, text, _ in instructions(tmp_path / "window.onnx", chip, tmp_path)]
+    loads = [text for text in code if re.match("(global|buffer)_load_", text)]
+    assert 10 <= len(loads) <= most
+    assert sum(bool(LOAD.search(text)) for text in loads) >= len(loads) / 2
+
+
+def test_large_pools_read_along_one_dim_after_the_other(tmp_path):
+    node = helper.make_node("MaxPool", ["x"], ["o"], kernel_shape=[13, 13], pads=[6] * 4)
+    m = model([node], [("x", HALF, [1, 16, 40, 40])], ("o", HALF), [])
+    x = rand(HALF, 1, 16, 40, 40)
+    count, _ = run(m, "gfx1100", {"x": x}, 0)
+    assert count <= 160e3
 
 
 @pytest.mark.parametrize("kind", [FLOAT, HALF])

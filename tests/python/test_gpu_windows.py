@@ -118,6 +118,56 @@ def test_windows_of_pools(pool, rank, chip):
     compare(between("float", body, 8, 8, "", rank), chip, feeds, rtol=1e-4, atol=1e-4)
 
 
+# Windows that slide along packs of a row, and rows of odd length, where they do not: node, weights, sizes of the image.
+ROWS = {
+    "7x7": ("Conv <group = 4, pads = [3, 3, 3, 3]>", [7, 7], [16, 24]),
+    "7x7 of 14": ("Conv <group = 4, pads = [3, 3, 3, 3]>", [7, 7], [9, 14]),
+    "5x5, no padding": ("Conv <group = 4>", [5, 5], [12, 32]),
+    "5x5/2": ("Conv <group = 4, pads = [2, 1, 2, 3], strides = [2, 2]>", [5, 5], [20, 32]),
+    "7x7/3, dilated": ("Conv <group = 4, pads = [6, 6, 6, 7], strides = [1, 3], dilations = [2, 2]>", [7, 7], [15, 24]),
+    "9x9": ("Conv <group = 4, pads = [4, 4, 4, 4]>", [9, 9], [11, 16]),
+    "31x3 of 16": ("Conv <group = 4, pads = [15, 1, 15, 1]>", [31, 3], [16, 16]),
+    "31 taps": ("Conv <group = 4, pads = [0, 15, 0, 15]>", [1, 31], [3, 40]),
+    "5x5 of odd rows": ("Conv <group = 4, pads = [2, 2, 2, 2]>", [5, 5], [12, 17]),
+    "maxima": ("MaxPool <kernel_shape = [5, 4], pads = [2, 1, 2, 2]>", None, [12, 16]),
+    "maxima/2": ("MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]>", None, [12, 32]),
+    "maxima of 13 x 13": ("MaxPool <kernel_shape = [13, 13], pads = [6, 6, 6, 6]>", None, [10, 24]),
+    "means": ("AveragePool <kernel_shape = [5, 5], pads = [2, 2, 2, 2]>", None, [12, 16]),
+    "means of 9 x 9": (
+        "AveragePool <kernel_shape = [9, 9], pads = [4, 4, 4, 4], count_include_pad = 1>",
+        None,
+        [20, 24],
+    ),
+    "means of 8 x 8/2": ("AveragePool <kernel_shape = [8, 8], strides = [2, 2]>", None, [20, 24]),
+}
+
+
+@pytest.mark.parametrize("chip, kind", [("gfx1100", "float16"), ("gfx942", "float"), ("gfx1201", "bfloat16")])
+@pytest.mark.parametrize("window", ROWS)
+@pytest.mark.slow
+def test_windows_of_rows(window, chip, kind):
+    """Images with channels first, of known and unknown sizes; with an activation after."""
+    node, kernel, (h, w) = ROWS[window]
+    t = TYPES[kind]
+    name, _, attributes = node.partition(" ")
+    inputs = "x, f" if kernel else "x"
+    declared = f"{kind}[4, 1, {kernel[0]}, {kernel[1]}] f, " if kernel else ""
+    feeds = {"f": rand(t, 4, 1, *kernel, seed=3) / 4} if kernel else {}
+    feeds["x"] = rand(t, 2, 4, h, w)
+    rtol, atol = (1e-4, 1e-4) if kind == "float" else (2e-2, 2e-2)
+    for sizes in (f"2, 4, {h}, {w}", "n, 4, h, w"):
+        compare(
+            f"""g ({declared}{kind}[{sizes}] x) => ({kind}[n, 4, p, q] y) {{
+              c = {name} {attributes} ({inputs})
+              y = Relu (c)
+            }}""",
+            chip,
+            [feeds],
+            rtol=rtol,
+            atol=atol,
+        )
+
+
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("kind", ["uint8", "int8", "int32", "double"])
 def test_windows_of_other_types(kind, chip):
