@@ -90,6 +90,8 @@ struct FuseOptions {
   bool merge_groups = false;
   /// Convolutions of large images to few channels become GEMMs and sums (fuse/conv_by_taps.h).
   bool conv_by_taps = false;
+  /// Transposed convolutions become convolutions without strides (fuse/subpixel_convolution.h).
+  bool subpixel_convolution = false;
   /// Loops whose result is read in another shape take that shape (fuse/compute_views.h).
   bool compute_views = false;
   /// Element-wise work after a transpose of a window's result is done before it (fuse/hoist_elementwise.h).

@@ -127,9 +127,10 @@ struct KernelPolicy {
   bool any_address = false;    ///< loops load and store vectors at any multiple of an element
   bool long_rows = false;  ///< several workgroups compute a long row after its partial sums (FuseOptions::long_rows)
   int unpacked_each = 1;   ///< vectors that a thread of unpack_columns() (kernels/skinny.h) dequantises
-  bool guarded_loads = false;  ///< loads of one side of a select are instructions with a predicate, not branches
-  bool packs_float8 = false;   ///< results in float8 are rounded and packed together (kernels/prelude_pack.h)
-  bool joins_bounds = false;   ///< Relu and Clip are part of a rounding that saturates (Emitter::joins_bounds)
+  bool guarded_loads = false;         ///< loads of one side of a select are instructions with a predicate, not branches
+  bool packs_float8 = false;          ///< results in float8 are rounded and packed together (kernels/prelude_pack.h)
+  bool joins_bounds = false;          ///< Relu and Clip are part of a rounding that saturates (Emitter::joins_bounds)
+  bool subpixel_convolution = false;  ///< FuseOptions::subpixel_convolution
   bool octet_results = false;  ///< epilogues store eight results at once, also where no copy engine loads operands
 };
 

@@ -98,6 +98,7 @@ constexpr KernelPolicy kAmdPolicy = {.narrow_indices = true,
                                      .any_address = true,
                                      .long_rows = true,
                                      .joins_bounds = true,
+                                     .subpixel_convolution = true,
                                      .octet_results = true};
 // PTX of Hopper's matrix instructions is large, and is finally split into single kernels: compiling ResNet-50 takes 18
 // s of CPU time with 2 kernels per module, 20 with 1 or 4, 23 with 8. When weights are unpacked, one load in flight for

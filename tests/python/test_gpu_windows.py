@@ -354,3 +354,27 @@ def test_reductions_on_one_side_of_a_select(size, chip):
     }}"""
     x = {"x": rand(np.float32, 3, 1, size, size, seed=1), "w": rand(np.float32, 1, 1, 5, 5, seed=2)}
     compare(text, chip, [x], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "attributes, weights, size",
+    [
+        ("strides = [2, 2]", [16, 8, 2, 2], [18, 22]),
+        ("strides = [2, 2], pads = [1, 1, 1, 1]", [16, 8, 4, 4], [18, 22]),
+        ("strides = [3, 2], pads = [1, 0, 0, 1], output_padding = [1, 1]", [16, 5, 5, 3], [29, 23]),
+    ],
+)
+@pytest.mark.slow(part=3)
+def test_transposed_convolutions(attributes, weights, size):
+    """By phases (fuse/subpixel_convolution.h), with a bias and an activation after."""
+    model = parse(f"""g (float16[n, 16, 9, 11] x) => (float16[n, {weights[1]}, {size[0]}, {size[1]}] y) {{
+      t = ConvTranspose <{attributes}> (x, w, b)
+      y = Tanh (t)
+    }}""")
+    for name, shape in (("w", weights), ("b", weights[1:2])):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(rand(np.float16, *shape, seed=3) / 4, name))
+    feed = {"x": rand(np.float16, 2, 16, 9, 11)}
+    want = sardonyx.compile(model).run(feed)["y"]
+    got = sardonyx.compile(model, device="sim:gfx1100").run(feed)["y"]
+    assert got.shape == want.shape == (2, weights[1], *size)
+    np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol=1e-2, atol=1e-2)
