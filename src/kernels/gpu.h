@@ -249,10 +249,7 @@ SDX_FN P select_elements(const P& first, const Packs&... more) {
   const P all[] = {first, more...};
   P x;
 #pragma unroll
-  for (int l = 0; l < kLength; ++l) {
-    const int k = kShift + kStep * l;
-    x[l] = all[k / kLength][k % kLength];
-  }
+  for (int l = 0, k = kShift; l < kLength; ++l, k += kStep) x[l] = all[k / kLength][k % kLength];
   return x;
 }
 template <class T>
