@@ -171,10 +171,7 @@ bool are_windows(const OutputLoop& p, const Exprs& reductions) {
 }
 
 // Whether all of them search for an extreme. A team does not divide such a search among its threads.
-bool only_searches(const Exprs& reductions) {
-  return std::all_of(reductions.begin(), reductions.end(),
-                     [](const Expr& r) { return static_cast<ReduceKind>(r->i) >= ReduceKind::kArgMin; });
-}
+bool only_searches(const Exprs& reductions) { return std::all_of(reductions.begin(), reductions.end(), is_search); }
 
 // Whether one thread per output keeps the card busy.
 bool many_outputs(const OutputLoop& p) {
@@ -197,9 +194,10 @@ GpuLoopSource GpuGenerator::run() {
       });
     }
   const std::int64_t terms = longest(all);
+  const bool one_thread = p && terms <= kFewTerms && many_outputs(*p);  // is enough for an output
   if (p && are_windows(*p, reductions)) {
     windows(*p, 0);
-  } else if (p && !p->vars.empty() && side_by_side(reductions, p->vars.back())) {
+  } else if (p && !p->vars.empty() && side_by_side(reductions, p->vars.back(), !one_thread)) {
     windows(*p, terms);
   } else if (const std::optional<LongRows> l = long_rows_of()) {
     long_rows(*l);
@@ -207,7 +205,7 @@ GpuLoopSource GpuGenerator::run() {
     rows(*r);
   } else if (p && all.empty() && kernel_.stages.size() == 1) {
     map(flat_loop(kernel_.stages[0]));
-  } else if (p && (only_searches(all) || terms <= kVeryFewTerms || (terms <= kFewTerms && many_outputs(*p)))) {
+  } else if (p && (only_searches(all) || terms <= kVeryFewTerms || one_thread)) {
     windows(*p, 0);
   } else {
     std::vector<RowStage> stages;

@@ -2,6 +2,7 @@
 // src/routines.
 #include "codegen/gpu_routines.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "codegen/emit.h"
@@ -45,6 +46,8 @@ const char* bits(DType t) {
   }
 }
 
+std::int64_t round_up(std::int64_t x, std::int64_t to) { return std::max<std::int64_t>(1, (x + to - 1) / to) * to; }
+
 class Routine {
  public:
   Routine(const Node& node, const RoutineOp& op) : op_(op) {
@@ -67,7 +70,7 @@ class Routine {
         {"group", "routines_scatter.h", &Routine::group},
         {"nonzero", "routines_scatter.h", &Routine::nonzero},
         {"scan", "routines_scatter.h", &Routine::scan},
-        {"topk", "routines_order.h", &Routine::topk},
+        {"topk", "routines_topk.h", &Routine::topk},
         {"unique", "routines_order.h", &Routine::unique},
         {"nms", "routines_boxes.h", &Routine::nms},
         {"det", "routines_boxes.h", &Routine::det},
@@ -213,22 +216,47 @@ class Routine {
     return true;
   }
 
+  // Long rows are divided: a launch finds the first k of each part, another one those of the row among them.
   bool topk() {
+    using namespace sdx::layout;
     const char* t = element(in(0).dtype);
     if (!t || !known(0)) return false;
     const auto& d = in(0).shape;
-    const Expr k = out(0).shape[1], rows = d[0] * d[2];
-    std::int64_t c = 0;
-    Expr needed = rows * k * Expr(2);
-    if ((is_const_int(k, c) && c <= kSortedInShared) || (is_const_int(d[1], c) && c <= kSortedInShared))
-      needed = 1;
-    else
-      needed = select(compare(Op::kGt, k, Expr(kSortedInShared)), needed, Expr(1));
-    const int sorted = workspace(DType::kUInt64, needed);
-    r.limit = d[1];
-    launch(fmt::format("routine_topk<{}>(b0, b1, b2, b3, s0, s1, s2, s3);", param(0) != 0),
-           {0, output(0), output(1), sorted}, {t, t, "i64", "u64"}, {output(0), output(1), sorted},
-           {rows, d[1], d[2], k}, select(compare(Op::kGt, k, Expr(0)), rows * Expr(kWorkgroup), Expr(0)));
+    const Expr k = out(0).shape[1], n = d[1], rows = d[0] * d[2];
+    const char* largest = param(0) != 0 ? "true" : "false";
+    const Expr any = compare(Op::kGt, k, Expr(0));
+    r.limit = n;
+    std::int64_t few = 0, size = 0;
+    const bool n_known = is_const_int(n, size);
+    if (is_const_int(k, few) && few <= kTopkInWave && n_known && size <= kTopkRow && size_of(in(0).dtype) < 8) {
+      launch(fmt::format("routine_topk_waves<{}, {}>(b0, b1, b2, s0, s1, s2, s3);", largest, round_up(size, 64)),
+             {0, output(0), output(1)}, {t, t, "i64"}, {output(0), output(1)}, {rows, n, d[2], k},
+             select(any, rows * Expr(64), Expr(0)));
+      return true;
+    }
+    const Expr wide = Expr(kTopkPart) * idx::max(idx::ceildiv(k, 512), 1);
+    const Expr divided = logical_and(compare(Op::kGt, n, wide * 2), compare(Op::kLe, k, Expr(kSortedInShared)));
+    const Expr part = select(divided, wide, idx::max(n, 1)), parts = idx::ceildiv(n, part);
+    const Expr words(size_of(in(0).dtype) == 8 ? 2 : 1);
+    const int items = workspace(DType::kUInt64, select(logical_or(divided, compare(Op::kGt, k, Expr(kSortedInShared))),
+                                                       rows * parts * k * words, Expr(1)));
+    std::int64_t one = 0, size_of_part = 0;
+    const bool k_known = is_const_int(k, few);
+    const int fits = k_known && few <= kGpuThreads ? kGpuThreads : kSortedInShared;
+    const auto held = [](bool is_known, std::int64_t most) {
+      return (is_known && most <= kTopkHeld ? round_up(most, 2048) : kTopkHeld) / kGpuThreads;
+    };
+    if (!is_const_int(parts, one) || one > 1) {
+      const bool part_known = is_const_int(wide, size_of_part);
+      launch(fmt::format("routine_topk_parts<{}, {}, {}>(b0, b1, s0, s1, s2, s3, s4);", largest,
+                         held(part_known, size_of_part), fits),
+             {0, items}, {t, "u64"}, {items}, {rows, n, d[2], k, part},
+             select(logical_and(any, divided), rows * parts * Expr(kWorkgroup), Expr(0)));
+    }
+    launch(fmt::format("routine_topk<{}, {}, {}>(b0, b1, b2, b3, s0, s1, s2, s3, s4);", largest, held(n_known, size),
+                       fits),
+           {0, output(0), output(1), items}, {t, t, "i64", "u64"}, {output(0), output(1), items},
+           {rows, n, d[2], k, part}, select(any, rows * Expr(kWorkgroup), Expr(0)));
     return true;
   }
 

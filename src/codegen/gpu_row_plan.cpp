@@ -26,8 +26,6 @@ struct Draft {
   Exprs inner;  // the stage's own variables
 };
 
-bool is_arg(const Expr& r) { return static_cast<ReduceKind>(r->i) >= ReduceKind::kArgMin; }
-
 Exprs reductions_of(const Expr& body) {
   Exprs reductions;
   top_reductions(body, reductions);
@@ -164,7 +162,7 @@ bool place_stages(const std::vector<Draft>& drafts, IndexRange& range, RowPlan& 
       accesses.bodies.push_back(s.body);
     }
     for (const Expr& x : reductions_of(s.body)) {
-      if (is_arg(x) && !range.narrow(r.var)) return false;
+      if (is_search(x) && !range.narrow(r.var)) return false;
       accesses.bodies.push_back(x->args[0]);
     }
     r.stages.push_back(std::move(s));

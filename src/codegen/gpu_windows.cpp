@@ -33,6 +33,23 @@ std::int64_t column_team(std::int64_t packs, std::int64_t terms) {
   return team;
 }
 
+// A reduction's accumulator in C++; that of a search is the best element with its position.
+std::string accumulator_type(const Expr& r) {
+  return is_search(r) ? fmt::format("Best<{}>", computed_name(r->args[0]->dtype)) : type_name(r->dtype);
+}
+std::string neutral_accumulator(const Expr& r) {
+  if (is_search(r)) return fmt::format("{}{{{}(0), -1}}", accumulator_type(r), computed_name(r->args[0]->dtype));
+  return Emitter::neutral(static_cast<ReduceKind>(r->i), r->dtype);
+}
+// Combines two accumulators. `next`: the positions of b come after those of a.
+std::string combined(const Expr& r, const std::string& a, const std::string& b, bool next) {
+  const auto kind = static_cast<ReduceKind>(r->i);
+  if (!is_search(r)) return Emitter::combine(kind, r->dtype, a, b);
+  const bool max = kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMaxLast;
+  const bool last = kind == ReduceKind::kArgMinLast || kind == ReduceKind::kArgMaxLast;
+  return fmt::format("{}<{}, {}>({}, {})", next ? "better_next" : "better", max, last, a, b);
+}
+
 }  // namespace
 
 void GpuGenerator::windows(const OutputLoop& p, std::int64_t terms) {
@@ -41,7 +58,7 @@ void GpuGenerator::windows(const OutputLoop& p, std::int64_t terms) {
   bool simple = !p.vars.empty();
   for (const OutputLoop::Output& o : p.outputs) top_reductions(o.body, reductions);
   for (const Expr& r : reductions)
-    simple &= static_cast<ReduceKind>(r->i) < ReduceKind::kArgMin && reduces_known(r, reductions);
+    simple &= reduces_known(r, reductions) && (!is_search(r) || (r->vars.size() == 1 && range_.narrow(r->vars[0])));
   Expr items = 1;
   for (const Expr& v : p.vars) items = items * v->args[0];
   threads_ = items;
@@ -58,11 +75,13 @@ void GpuGenerator::windows(const OutputLoop& p, std::int64_t terms) {
   bool uniform = !extent->has_var && !extent->has_load;
   for (const Expr& r : reductions)
     for (const Expr& v : r->vars) uniform &= !uses_var(v->args[0], w.inner);
+  const bool searches = std::any_of(reductions.begin(), reductions.end(), is_search);
   double best = 0;
   for (int length : {1, 2, 4, 8}) {
     std::int64_t n = 0;
     if (length > 1 && (!uniform || length * cost > kMostInstructions || (is_const_int(extent, n) && n % length != 0) ||
-                       (!shared && is_const_int(items, n) && length > 2 && n / length < kFewThreads)))
+                       (!shared && is_const_int(items, n) && length > 2 && n / length < kFewThreads) ||
+                       (!shared && searches && length > 16 / 8)))  // positions of 8 bytes: one store of 16
       continue;
     const Expr group = loop_var(idx::floordiv(extent, length)), lane = loop_var(length);
     const Expr at = length == 1 ? w.inner : group * Expr(length) + lane;
@@ -196,7 +215,10 @@ void GpuGenerator::window_loop(const OutputLoop& p, const Exprs& reductions, con
     if (!by_lane || of_tile[0]->op != Op::kReduce || !of_tile[0]->has_load) continue;  // its value is the same for all
     std::vector<std::string> names;
     window_sums(r, of_tile, w, sums, names);
-    for (std::size_t u = 0; u < at.size(); ++u) sums[u].emplace_back(of_tile[u], names[u] + "[l]");
+    for (std::size_t u = 0; u < at.size(); ++u) {
+      const std::string x = names[u] + "[l]";
+      sums[u].emplace_back(of_tile[u], is_search(r) ? fmt::format("i64({}.at)", x) : x);
+    }
   }
   for (std::size_t u = 0; u < at.size(); ++u) window_outputs(p, at[u], w, sums[u]);
   emit_.close();
@@ -270,10 +292,9 @@ void GpuGenerator::open_sums(const Expr& r, std::size_t count, const WindowTile&
   const auto kind = static_cast<ReduceKind>(r->i);
   for (std::size_t u = 0; u < count; ++u) {
     sums.push_back(emit_.fresh("a"));
-    emit_.line(fmt::format("{} {}[{}];", type_name(r->dtype), sums[u], w.length));
+    emit_.line(fmt::format("{} {}[{}];", accumulator_type(r), sums[u], w.length));
     emit_.line("#pragma unroll");
-    emit_.line(
-        fmt::format("for (int l = 0; l < {}; ++l) {}[l] = {};", w.length, sums[u], Emitter::neutral(kind, r->dtype)));
+    emit_.line(fmt::format("for (int l = 0; l < {}; ++l) {}[l] = {};", w.length, sums[u], neutral_accumulator(r)));
   }
   for (std::size_t u = 0; halves && u < count; ++u)
     emit_.line(fmt::format("HalfExtremes<{}, {}> {}_h;", kind == ReduceKind::kMax, w.length, sums[u]));
@@ -329,11 +350,13 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
   struct Ready : LoadingTerm {
     std::size_t u;
     std::vector<std::pair<Expr, std::string>> elements;
+    Expr place;  // of a search
   };
   std::vector<Ready> ready;
   for (std::size_t u = 0; u < of_tile.size(); ++u)
     for (const Assignments& a : combos) {
-      Ready x{{window_term(substitute(of_tile[u]->args[0], a), kind, w), {}}, u, {}};
+      Ready x{{window_term(substitute(of_tile[u]->args[0], a), kind, w), {}}, u, {}, {}};
+      if (is_search(r)) x.place = substitute(of_tile[u]->vars[0], a);
       x.loads = x.term.loads;
       if (!x.term.inside && x.term.bounds.empty())
         certain_loads(x.term.value, [&](const Expr& l) {
@@ -374,10 +397,15 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
     std::string y = emit_.value(value);
     if (x.term.inside && !x.term.filled)
       y = fmt::format("({} ? {} : {})", x.term.condition, y, emit_.value(x.term.outside));
-    if (r->dtype == DType::kInt64) y = fmt::format("i64({})", y);
-    const std::string sum = Emitter::combine(kind, r->dtype, a, y);
-    emit_.line(exists.empty() ? fmt::format("{} = {};", a, sum)
-                              : fmt::format("{0} = {1} ? {2}({3}) : {0};", a, exists, type_name(r->dtype), sum));
+    if (x.place)  // a term that does not exist has no position
+      y = fmt::format("{}{{cast<{}>({}), i32({}{})}}", accumulator_type(r), computed_name(value->dtype), y,
+                      exists.empty() ? "" : exists + " ? ", emit_.value(x.place) + (exists.empty() ? "" : " : -1"));
+    else if (r->dtype == DType::kInt64)
+      y = fmt::format("i64({})", y);
+    const std::string sum = combined(r, a, y, true);
+    emit_.line(exists.empty() || x.place
+                   ? fmt::format("{} = {};", a, sum)
+                   : fmt::format("{0} = {1} ? {2}({3}) : {0};", a, exists, type_name(r->dtype), sum));
     emit_.close();
   }
   emit_.close();
@@ -387,7 +415,7 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
   clear(loops);
   for (const std::string& a : sums)
     emit_.line(fmt::format("reduce_columns({0}, team, []({1} a, {1} b) -> {1} {{ return {2}; }});", a,
-                           type_name(r->dtype), Emitter::combine(kind, r->dtype, "a", "b")));
+                           accumulator_type(r), combined(r, "a", "b", false)));
 }
 
 // Computes one pack of outputs from its sums.

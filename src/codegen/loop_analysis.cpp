@@ -100,12 +100,14 @@ bool reduces_known(const Expr& r, const Exprs& reductions) {
   return ok;
 }
 
+bool is_search(const Expr& r) { return static_cast<ReduceKind>(r->i) >= ReduceKind::kArgMin; }
+
 // Whether reductions should run side by side over `inner` (contiguous in memory) rather than one after another.
-bool side_by_side(const Exprs& reductions, const Expr& inner) {
+bool side_by_side(const Exprs& reductions, const Expr& inner, bool searches) {
   if (reductions.empty()) return false;
   int with = 0, without = 0;
   for (const Expr& r : reductions) {
-    if (static_cast<ReduceKind>(r->i) >= ReduceKind::kArgMin || !reduces_known(r, reductions)) return false;
+    if ((is_search(r) && !searches) || !reduces_known(r, reductions)) return false;
     for (const Expr& v : r->vars)
       if (uses(v->args[0], inner)) return false;
     with += unit_stride_loads(r->args[0], inner);

@@ -16,8 +16,11 @@ Expr merge_reduce_vars(const Expr& e);
 void top_reductions(const Expr& e, Exprs& out);
 /// Whether the reductions inside r are among `reductions`, and the same for all values of r's variables.
 bool reduces_known(const Expr& r, const Exprs& reductions);
+/// Whether r is the position of an extreme.
+bool is_search(const Expr& r);
 /// Whether reductions should run side by side over `inner` (contiguous in memory) rather than one after another.
-bool side_by_side(const Exprs& reductions, const Expr& inner);
+/// `searches`: positions of extremes may.
+bool side_by_side(const Exprs& reductions, const Expr& inner, bool searches = false);
 /// A kernel of one stage: out[offset] = body over vars (outermost first), none of extent 1, in the order of the
 /// output's memory, merged where possible.
 struct FlatLoop {

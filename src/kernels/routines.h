@@ -62,35 +62,54 @@ SDX_FN i64 scan_counts(i64 x, i64& total) {
 template <class I, class Before, class Swap>
 SDX_FN void sort_step(I pair, I size, I distance, I n, Before before, Swap swap) {
   I low, high;
+  // Sizes and distances are powers of two.
   if (distance == 0) {
-    const I half = size / 2, block = pair / half, at = pair % half;
-    low = block * size + at;
-    high = block * size + size - 1 - at;
+    const I at = pair & (size / 2 - 1), block = (pair - at) * 2;
+    low = block + at;
+    high = block + size - 1 - at;
   } else {
-    low = pair / distance * 2 * distance + pair % distance;
+    const I at = pair & (distance - 1);
+    low = (pair - at) * 2 + at;
     high = low + distance;
   }
   if (high < n && before(high, low)) swap(low, high);
 }
 
-/// Sorts x[0, n) with all threads of the workgroup.
-template <class E, class P, class Less>
+/// Earlier accesses to LDS of this wave come before later ones.
+SDX_FN void wave_barrier() {
+#if defined(__AMDGCN__)
+  __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+#elif defined(__NVPTX__)
+  __nvvm_bar_warp_sync(~0u);
+#endif
+}
+
+/// Sorts x[0, n), n <= 2^30, with all threads of the workgroup. `Shared`: x is in LDS, so steps whose pairs are those
+/// of a wave need no barrier of the workgroup.
+template <class E, bool Shared = false, class P, class Less>
 SDX_FN void sort_workgroup(P x, i64 n, Less less) {
+  u32 pairs = 1;
+  while (2 * pairs < n) pairs *= 2;
   barrier();
-  for (i64 size = 2; size < 2 * n; size *= 2)
-    for (i64 d = size; d >= 1; d = d == size ? size / 4 : d / 2) {
-      i64 pairs = 1;
-      while (2 * pairs < n) pairs *= 2;
-      for (i64 k = thread_id(); k < pairs; k += kThreads)
-        sort_step<i64>(
-            k, size, d == size ? 0 : d, n, [&](i64 a, i64 b) { return less(E(x[a]), E(x[b])); },
-            [&](i64 a, i64 b) {
+  for (u32 size = 2; size < 2 * n; size *= 2)
+    for (u32 d = size; d >= 1;) {
+      for (u32 k = thread_id(); k < pairs; k += kThreads)
+        sort_step<u32>(
+            k, size, d == size ? 0 : d, u32(n), [&](u32 a, u32 b) { return less(E(x[a]), E(x[b])); },
+            [&](u32 a, u32 b) {
               const E e = x[a];
               x[a] = E(x[b]);
               x[b] = e;
             });
-      barrier();
+      d = d == size ? size / 4 : d / 2;
+      const u32 next = d == 0 ? 2 * size : d == size / 4 ? size : 2 * d;  // elements that the next step's pairs span
+      if (Shared && size <= 2 * kWave && next <= 2 * kWave)
+        wave_barrier();
+      else
+        barrier();
     }
+  barrier();
 }
 
 /// Maps x to an unsigned number with the same order: NaN above everything, both zeros equal.

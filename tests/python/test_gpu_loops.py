@@ -96,6 +96,33 @@ def test_not_a_number_in_arg_reductions(chip):
     np.testing.assert_array_equal(got, np.argmax(x, axis=1))
 
 
+@pytest.mark.slow(part=4)
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("dtype", ["float", "float16", "int32"])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_arg_reductions_of_columns(chip, dtype, last, op):
+    """Threads divide the columns: of equal elements and of NaNs the first or the last counts, whichever thread has it."""
+    text = f"""g ({dtype}[2, 301, 24] x, {dtype}[90, 35] z) => (int64[2, 24] a, int64[35] b) {{
+      a = {op} <axis = 1, keepdims = 0, select_last_index = {last}> (x)
+      b = {op} <axis = 0, keepdims = 0, select_last_index = {last}> (z)
+    }}"""
+    numpy = {"float": np.float32, "float16": np.float16, "int32": np.int32}[dtype]
+    rng = np.random.default_rng(0)
+    x, z = (rng.integers(-9, 9, shape).astype(numpy) for shape in ((2, 301, 24), (90, 35)))
+    if dtype != "int32":
+        x[0, 17::40, :5] = np.nan
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
+    got = sardonyx.compile(model, device=f"sim:{chip}")(x=x, z=z)
+    for name, of, axis in (("a", x, 1), ("b", z, 0)):
+        values = of if op == "ArgMax" else -of
+        want = np.argmax(np.flip(values, axis), axis)
+        want = of.shape[axis] - 1 - want if last else np.argmax(values, axis)
+        if dtype != "int32" and name == "a" and last:
+            want[0, :5] = np.argmax(values[0, :, :5], 0)  # of NaNs the first counts
+        np.testing.assert_array_equal(got[name], want)
+
+
 @pytest.mark.parametrize("last", [0, 1])
 @pytest.mark.parametrize("chip", CHIPS)
 def test_arg_reductions_of_long_rows(chip, last):

@@ -65,6 +65,48 @@ def test_topk_along_other_axes(chip):
     compare(text, chip, {"x": rand(np.float32, 2, 9, 5)})
 
 
+@pytest.mark.slow(part=4)
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("dtype", ["float", "float16", "int8"])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_topk_of_short_rows(chip, dtype, largest):
+    """A wave takes the first element k times. Of equal elements the first comes first, NaN is the largest, and zeros are equal."""
+    text = f"""g ({dtype}[n, 130] x, {dtype}[n, 40, 3] z) => ({dtype}[n, 16] y, int64[n, 16] at, {dtype}[n, 2, 3] a, int64[n, 2, 3] a_at) {{
+      k = Constant <value = int64[1] {{16}}> ()
+      two = Constant <value = int64[1] {{2}}> ()
+      y, at = TopK <largest = {largest}> (x, k)
+      a, a_at = TopK <largest = {largest}, axis = 1> (z, two)
+    }}"""
+    x, z = np.round(rand(np.float32, 19, 130, scale=5)).astype(T[dtype]), rand(T[dtype], 19, 40, 3, seed=1)
+    if dtype != "int8":
+        x[:4] = [[-0.0], [0.0], [np.nan], [-np.inf]]
+        x[0, 1::2] = 0.0
+        x[5, ::9] = np.nan
+    compare(text, chip, {"x": x, "z": z})
+
+
+@pytest.mark.slow(part=4)
+@pytest.mark.parametrize("n, k", [(9000, 50), (3001, 200), (9000, 700)])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_topk_of_long_rows(chip, n, k):
+    """Parts of a row have their first k before the row has; equal, sorted and random elements."""
+    text = f"""g (float16[m, {n}] x) => (float16[m, {k}] y, int64[m, {k}] at) {{
+      k = Constant <value = int64[1] {{{k}}}> ()
+      y, at = TopK (x, k)
+    }}"""
+    x = np.stack([np.full(n, 2), np.arange(n) % 2000, -np.arange(n), np.random.default_rng(0).standard_normal(n)])
+    compare(text, chip, {"x": x.astype(np.float16)})
+
+
+@pytest.mark.slow(part=4)
+@pytest.mark.parametrize("chip", CHIPS)
+def test_topk_of_unknown_sizes(chip):
+    """The same program divides a row or not."""
+    text = """g (float[m, n] x, int64[1] k) => (float[m, j] y, int64[m, j] at) { y, at = TopK <largest = 0> (x, k) }"""
+    rows = [(100, 3), (5000, 130), (9000, 1), (9000, 600)]
+    compare(text, chip, *({"x": np.round(rand(np.float32, 2, n, seed=n)), "k": np.array([k])} for n, k in rows))
+
+
 def test_topk_of_too_few():
     text = """g (float[n] x) => (float[5] top, int64[5] at) {
       k = Constant <value = int64[1] {5}> ()

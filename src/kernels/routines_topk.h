@@ -1,0 +1,384 @@
+// TopK on GPUs. Keys are unsigned numbers whose smallest are wanted; of equal keys, those with the lowest indices.
+#pragma once
+#include "routines.h"
+
+namespace sdx {
+
+/// A key with its index, as one number where that has 64 bits. Items of a row are distinct.
+struct LongItem {
+  u64 key;
+  u64 index;
+};
+template <class U>
+using Item = select_type<sizeof(U) == 8, LongItem, u64>;
+SDX_FN u64 item_of(u32 key, u32 index) { return u64(key) << 32 | index; }
+SDX_FN LongItem item_of(u64 key, u32 index) { return {key, index}; }
+SDX_FN u32 item_index(u64 e) { return u32(e); }
+SDX_FN u32 item_index(LongItem e) { return u32(e.index); }
+SDX_FN u32 item_key(u64 e) { return u32(e >> 32); }
+SDX_FN u64 item_key(LongItem e) { return e.key; }
+SDX_FN bool item_before(u64 a, u64 b) { return a < b; }
+SDX_FN bool item_before(LongItem a, LongItem b) { return a.key < b.key || (a.key == b.key && a.index < b.index); }
+
+/// Bits of a key. Floats of 16 bits have keys of 16: half as many to search.
+template <class T>
+inline constexpr u32 kKeyBits = is_small_float<T> ? 16 : 8 * sizeof(decltype(ordered_bits(T{})));
+
+template <bool Largest, class T>
+SDX_FN auto topk_key(T x) {
+  if constexpr (is_small_float<T>) {
+    static_assert(sizeof(T) == 2);
+    constexpr u32 infinity = is_same<T, f16> ? 0x7c00 : 0x7f80;
+    const u32 bits = bit_cast<u16>(x), size = bits & 0x7fff;
+    const u32 up = size == 0 ? 0x8000 : bits >> 15 ? bits ^ 0xffff : bits | 0x8000;
+    const u32 key = size > infinity ? 0xffff : up;  // as ordered_bits()
+    return Largest ? key ^ 0xffff : key;
+  } else {
+    const auto key = ordered_bits(x);
+    return decltype(key)(Largest ? ~key : key);
+  }
+}
+
+inline constexpr u32 kSortedInShared = layout::kSortedInShared;
+/// Up to `Fits` items that are sorted.
+template <class E, u32 Fits>
+static SDX_SHARED E topk_items[Fits];
+static SDX_SHARED u32 topk_histogram[256];
+static SDX_SHARED u64 topk_bounds[kThreads / 32];
+static SDX_SHARED u64 topk_choice[3];
+static SDX_SHARED u32 topk_filled[1];
+
+/// R keys of each of `threads` threads and their indices, with index ~0 where there is none.
+template <class U, int R>
+struct Held {
+  U key[R];
+  u32 index[R];
+};
+
+/// Of a row of n elements, `thread` gets R: runs of V neighbours, `threads` runs apart.
+template <bool Largest, int R, class T>
+SDX_FN auto hold_row(const T* row, i64 inner, u32 n, u32 thread, u32 threads) {
+  using U = decltype(topk_key<Largest>(T{}));
+  constexpr u32 most = 16 / sizeof(T), V = R % most == 0 ? most : R % 4 == 0 && most >= 4 ? 4 : R % 2 == 0 ? 2 : 1;
+  Held<U, R> x;
+  Pack<T, V> packs[R / V];
+  const bool packed = inner == 1 && n >= V && aligned(row) && (n % V == 0 || kPackAlignment<T, V> == sizeof(T));
+#pragma clang loop unroll(full)
+  for (u32 c = 0; c < R / V; ++c) {
+    const u32 at = (c * threads + thread) * V;
+    if (packed) {
+      packs[c] = load_pack<V>(row + min(at, n - V));  // the last pack may overlap with the one before
+    } else {
+#pragma clang loop unroll(full)
+      for (u32 l = 0; l < V; ++l) packs[c][l] = to_bits(row[i64(min(at + l, n - 1)) * inner]);
+    }
+  }
+  loads_in_flight();
+#pragma clang loop unroll(full)
+  for (u32 c = 0; c < R / V; ++c) {
+    const u32 at = (c * threads + thread) * V, from = packed ? min(at, n - V) : at;
+#pragma clang loop unroll(full)
+    for (u32 l = 0; l < V; ++l) {
+      const bool inside = from + l >= at && from + l < n;
+      x.key[c * V + l] = inside ? topk_key<Largest>(from_bits<T>(packs[c][l])) : U(~U(0));
+      x.index[c * V + l] = inside ? from + l : ~0u;
+    }
+  }
+  return x;
+}
+
+/// The same of a list of items, one at a time. The list consists of sorted parts: each wave gets some of every part.
+template <int R, class U>
+SDX_FN Held<U, R> hold_items(const Item<U>* list, u32 n) {
+  const u32 first = thread_id() % kWave * (kThreads / kWave) + thread_id() / kWave;
+  Held<U, R> x;
+  Item<U> items[R];
+#pragma clang loop unroll(full)
+  for (u32 c = 0; c < R; ++c) items[c] = list[min(c * kThreads + first, n - 1)];
+  loads_in_flight();
+#pragma clang loop unroll(full)
+  for (u32 c = 0; c < R; ++c) {
+    const bool inside = c * kThreads + first < n;
+    x.key[c] = inside ? item_key(items[c]) : U(~U(0));
+    x.index[c] = inside ? item_index(items[c]) : ~0u;
+  }
+  return x;
+}
+
+/// Which items are taken: those whose key is below `key`, and of those that equal it, the ones up to `index`.
+template <class U>
+struct Limit {
+  U key;
+  u32 index;
+  SDX_FN bool takes(U k, u32 i) const { return k < key || (k == key && i <= index); }
+};
+
+/// The number of lanes for which x holds.
+SDX_FN u32 lanes_with(bool x) {
+#if defined(__NVPTX__)
+  return u32(__builtin_popcount(__nvvm_vote_ballot_sync(~0u, x)));
+#elif SDX_WAVE == 64
+  return u32(__builtin_popcountll(__builtin_amdgcn_ballot_w64(x)));
+#else
+  return u32(__builtin_popcount(__builtin_amdgcn_ballot_w32(x)));
+#endif
+}
+
+/// The k-th smallest of a wave's keys, 1 <= k <= kWave: its bits, from the highest one.
+template <class U>
+SDX_FN U kth_in_wave(U key, u32 k, u32 bits) {
+  U found = 0;
+  for (U bit = U(1) << (bits - 1); bit; bit >>= 1)
+    if (lanes_with(key < (found | bit)) < k) found |= bit;
+  return found;
+}
+
+/// A key that at least k of the workgroup's items do not exceed, and few do: each wave finds its share of the k among
+/// the smallest keys of its lanes.
+template <class U, class Each>
+SDX_FN U loose_limit(Each each, u32 k, u32 bits) {
+  constexpr u32 waves = kThreads / kWave;
+  U least = ~U(0);
+  each([&](U key, u32) { least = min(least, key); });
+  const U bound = kth_in_wave(least, (k + waves - 1) / waves, bits);
+  if (thread_id() % kWave == 0) topk_bounds[thread_id() / kWave] = bound;
+  barrier();
+  U limit = U(topk_bounds[0]);
+#pragma clang loop unroll(full)
+  for (u32 w = 1; w < waves; ++w) limit = max(limit, U(topk_bounds[w]));
+  return limit;
+}
+
+/// 8 more bits of the k-th smallest number: of 256 counts, the one in which the k-th is. Returns its place; k becomes
+/// the k-th's rank there, `all` whether all of that place are wanted.
+SDX_FN u32 choose_digit(u64& k, bool& all) {
+  barrier();
+  u32 total;
+  const u32 here = topk_histogram[thread_id()];
+  const u32 before = scan_workgroup<u32>(here, 0, [](u32 a, u32 b) { return a + b; }, total);
+  if (before < k && k <= u64(before) + here) {
+    topk_choice[0] = thread_id();
+    topk_choice[1] = k - before;
+    topk_choice[2] = k - before == here;
+  }
+  barrier();
+  k = topk_choice[1];
+  all = topk_choice[2] != 0;
+  return u32(topk_choice[0]);
+}
+
+/// The limit that exactly k items are within, by counting 8 bits at a time. each(f) calls f(key, index) for all items.
+template <class U, class Each>
+SDX_FN Limit<U> exact_limit(Each each, u64 k, u32 bits) {
+  const auto digit = [&](auto number, bool within, i32 shift) {
+    if (within)
+      __scoped_atomic_fetch_add((u32*)topk_histogram + u32(number >> shift & 255), 1u, __ATOMIC_RELAXED,
+                                __MEMORY_SCOPE_WRKGRP);
+  };
+  U prefix = 0, known = 0;
+  bool all = false;
+  for (i32 shift = i32(bits) - 8; shift >= 0 && !all; shift -= 8) {
+    topk_histogram[thread_id()] = 0;
+    barrier();
+    each([&](U key, u32) { digit(key, (key & known) == prefix, shift); });
+    prefix |= U(choose_digit(k, all)) << shift;
+    known |= U(255) << shift;
+  }
+  if (all) return {U(prefix | (~known & U(~U(0) >> (8 * sizeof(U) - bits)))), ~0u};
+  u32 index = 0, index_known = 0;
+  for (i32 shift = 24; shift >= 0 && !all; shift -= 8) {
+    topk_histogram[thread_id()] = 0;
+    barrier();
+    each([&](U key, u32 i) { digit(i, key == prefix && (i & index_known) == index, shift); });
+    index |= choose_digit(k, all) << shift;
+    index_known |= 255u << shift;
+  }
+  return {prefix, index | ~index_known};
+}
+
+/// Appends the taken items to a list, in any order; those that do not fit are only counted. Returns the count.
+template <class U, class Each, class Takes, class P>
+SDX_FN u32 collect(Each each, Takes takes, P list, u32 fits) {
+  barrier();
+  if (thread_id() == 0) topk_filled[0] = 0;
+  barrier();
+  each([&](U key, u32 index) {
+    if (!takes(key, index)) return;
+    const u32 at = __scoped_atomic_fetch_add((u32*)topk_filled, 1u, __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP);
+    if (at < fits) list[at] = item_of(key, index);
+  });
+  barrier();
+  return topk_filled[0];
+}
+
+/// Calls store(rank, item) for the first k of `count` items in shared memory, in order.
+template <class U, u32 Fits, class Store>
+SDX_FN void store_sorted(u32 count, u32 k, Store store) {
+  auto& list = topk_items<Item<U>, Fits>;
+  if (count <= kThreads) {  // an item's rank is the number of those before it
+    if (thread_id() < count) {
+      const Item<U> own = list[thread_id()];
+      u32 rank = 0;
+#pragma clang loop unroll_count(8)
+      for (u32 j = 0; j < count; ++j) rank += item_before(Item<U>(list[j]), own);
+      if (rank < k) store(rank, own);
+    }
+    return;
+  }
+  if constexpr (Fits > kThreads)
+    sort_workgroup<Item<U>, true>(list, count, [](Item<U> a, Item<U> b) { return item_before(a, b); });
+  for (u32 j = thread_id(); j < k; j += kThreads) store(j, Item<U>(list[j]));
+}
+
+/// Up to so many, the k first are found by a loose limit.
+inline constexpr u32 kFew = 128;
+
+/// The first k <= n of n items, where k <= Fits. A list of more items than threads would take long to sort.
+template <class U, u32 Fits, class Each, class Store>
+SDX_FN void find_first(Each each, u32 n, u32 k, u32 bits, Store store) {
+  auto& list = topk_items<Item<U>, Fits>;
+  const u32 fits = k <= kThreads ? kThreads : Fits;
+  u32 count = fits + 1;
+  if (n <= kThreads)
+    count = collect<U>(each, [](U, u32) { return true; }, list, fits);
+  else if (k <= kFew) {
+    const U limit = loose_limit<U>(each, k, bits);
+    count = collect<U>(each, [&](U key, u32) { return key <= limit; }, list, fits);
+  }
+  if (count > fits) {
+    const Limit<U> limit = exact_limit<U>(each, k, bits);
+    count = collect<U>(each, [&](U key, u32 index) { return limit.takes(key, index); }, list, fits);
+  }
+  store_sorted<U, Fits>(count, k, store);
+  barrier();
+}
+
+template <u32 Fits, class U, int R, class Store>
+SDX_FN void first_of_held(const Held<U, R>& x, u32 n, u32 k, u32 bits, Store store) {
+  const auto each = [&](auto f) {
+#pragma clang loop unroll(full)
+    for (u32 i = 0; i < R; ++i)
+      if (x.index[i] != ~0u) f(x.key[i], x.index[i]);
+  };
+  find_first<U, Fits>(each, n, k, bits, store);
+}
+
+/// The same where get(j) loads item j of n.
+template <class U, class Get>
+SDX_FN auto each_loaded(Get get, u32 n) {
+  return [=](auto f) {
+    constexpr u32 ahead = 8;
+    for (u32 first = 0; first < n; first += ahead * kThreads) {
+      Item<U> items[ahead];
+#pragma clang loop unroll(full)
+      for (u32 c = 0; c < ahead; ++c) items[c] = get(min(first + c * kThreads + thread_id(), n - 1));
+      loads_in_flight();
+#pragma clang loop unroll(full)
+      for (u32 c = 0; c < ahead; ++c)
+        if (first + c * kThreads + thread_id() < n) f(item_key(items[c]), item_index(items[c]));
+    }
+  };
+}
+template <class U, u32 Fits, class Get, class Store>
+SDX_FN void first_of_loaded(Get get, u32 n, u32 k, u32 bits, Store store) {
+  find_first<U, Fits>(each_loaded<U>(get, n), n, k, bits, store);
+}
+
+template <class T>
+SDX_FN const T* topk_row(const T* x, i64 r, i64 n, i64 inner) {
+  return x + r / inner * n * inner + r % inner;
+}
+
+/// First of two launches: of each part of `part` elements of a row, the first k as items. A row has (parts - 1) * k
+/// and those of the last part, which may have fewer elements.
+template <bool Largest, int R, u32 Fits, class T>
+SDX_FN void routine_topk_parts(const T* x, u64* workspace, i64 rows, i64 n, i64 inner, i64 k, i64 part) {
+  using U = decltype(topk_key<Largest>(T{}));
+  const i64 parts = (n + part - 1) / part, each = (parts - 1) * k + min(k, n - (parts - 1) * part);
+  for (i64 b = block_id(); b < rows * parts; b += block_count()) {
+    const i64 r = b / parts, p = b % parts;
+    const T* row = topk_row(x, r, n, inner) + p * part * inner;
+    const u32 first = u32(p * part), size = u32(min(part, n - p * part));
+    auto* list = (Item<U>*)workspace + r * each + p * k;
+    const auto store = [&](u32 at, Item<U> e) { list[at] = item_of(item_key(e), item_index(e) + first); };
+    const u32 wanted = u32(min(k, i64(size)));
+    if (part <= R * kThreads)
+      first_of_held<Fits>(hold_row<Largest, R>(row, inner, size, thread_id(), kThreads), size, wanted, kKeyBits<T>,
+                          store);
+    else
+      first_of_loaded<U, Fits>([=](u32 j) { return item_of(topk_key<Largest>(row[j * inner]), j); }, size, wanted,
+                               kKeyBits<T>, store);
+  }
+}
+
+/// One workgroup per row of n elements with stride `inner`. `parts` > 1: it takes the items that the launch before
+/// found. If k exceeds kSortedInShared, results are sorted in `workspace`.
+template <bool Largest, int R, u32 Fits, class T>
+SDX_FN void routine_topk(const T* x, T* values, i64* indices, u64* workspace, i64 rows, i64 n, i64 inner, i64 k,
+                         i64 part) {
+  using U = decltype(topk_key<Largest>(T{}));
+  constexpr u32 bits = kKeyBits<T>;
+  const i64 parts = (n + part - 1) / part, items = (parts - 1) * k + min(k, n - (parts - 1) * part);
+  for (i64 r = block_id(); r < rows; r += block_count()) {
+    const T* row = topk_row(x, r, n, inner);
+    const i64 to = r / inner * k * inner + r % inner;
+    const auto store = [&](u32 rank, Item<U> e) {
+      const i64 index = item_index(e);
+      values[to + rank * inner] = row[index * inner];
+      indices[to + rank * inner] = index;
+    };
+    const auto get = [=](u32 j) { return item_of(topk_key<Largest>(row[j * inner]), j); };
+    if (parts > 1) {
+      const auto* list = (const Item<U>*)workspace + r * items;
+      if (items <= 8 * kThreads)
+        first_of_held<Fits>(hold_items<8, U>(list, u32(items)), u32(items), u32(k), bits, store);
+      else
+        first_of_loaded<U, Fits>([=](u32 j) { return list[j]; }, u32(items), u32(k), bits, store);
+    } else if (k > kSortedInShared) {
+      auto* sorted = (Item<U>*)workspace + r * k;
+      const auto each = each_loaded<U>(get, u32(n));
+      const Limit<U> limit = exact_limit<U>(each, u64(k), bits);
+      collect<U>(each, [&](U key, u32 index) { return limit.takes(key, index); }, sorted, u32(k));
+      sort_workgroup<Item<U>>(sorted, k, [](Item<U> a, Item<U> b) { return item_before(a, b); });
+      for (i64 j = thread_id(); j < k; j += kThreads) store(u32(j), sorted[j]);
+      barrier();
+    } else if (n <= R * kThreads)
+      first_of_held<Fits>(hold_row<Largest, R>(row, inner, u32(n), thread_id(), kThreads), u32(n), u32(k), bits, store);
+    else
+      first_of_loaded<U, Fits>(get, u32(n), u32(k), bits, store);
+  }
+}
+
+/// One wave per row of n <= Most elements, of which it takes k <= kTopkInWave: the first one k times.
+template <bool Largest, int Most, class T>
+SDX_FN void routine_topk_waves(const T* x, T* values, i64* indices, i64 rows, i64 n, i64 inner, i64 k) {
+  using U = decltype(topk_key<Largest>(T{}));
+  using C = select_type<kKeyBits<T> == 16, u32, u64>;  // key and index
+  constexpr u32 shift = kKeyBits<T> == 16 ? 16 : 32;
+  constexpr int R = (Most + kWave - 1) / kWave;
+  const u32 lane = thread_id() % kWave;
+  for (i64 r = block_id() * (kThreads / kWave) + thread_id() / kWave; r < rows;
+       r += i64(block_count()) * (kThreads / kWave)) {
+    const T* row = topk_row(x, r, n, inner);
+    const Held<U, R> held = hold_row<Largest, R>(row, inner, u32(n), lane, kWave);
+    C items[R], own = ~C(0);
+#pragma clang loop unroll(full)
+    for (u32 i = 0; i < R; ++i) items[i] = held.index[i] != ~0u ? C(held.key[i]) << shift | held.index[i] : ~C(0);
+    for (u32 j = 0; j < k; ++j) {
+      C best = items[0];
+#pragma clang loop unroll(full)
+      for (u32 i = 1; i < R; ++i) best = min(best, items[i]);
+      best = reduce_lanes(best, kWave, [](C a, C b) { return min(a, b); });
+#pragma clang loop unroll(full)
+      for (u32 i = 0; i < R; ++i) items[i] = items[i] == best ? ~C(0) : items[i];
+      if (lane == j) own = best;
+    }
+    if (lane < k) {
+      const i64 index = i64(own & ((C(1) << shift) - 1)), to = r / inner * k * inner + r % inner + lane * inner;
+      values[to] = row[index * inner];
+      indices[to] = index;
+    }
+  }
+}
+
+}  // namespace sdx

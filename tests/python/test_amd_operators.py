@@ -1,0 +1,49 @@
+"""benchmarks/amd_operators.py: the bytes that operators must move, an estimate, and the report."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from amd_operator_cases import Cases  # noqa: E402
+
+PROGRAM = ROOT / "benchmarks" / "amd_operators.py"
+
+
+def run(*words):
+    return subprocess.run([sys.executable, PROGRAM, *map(str, words)], capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_bytes(dtype):
+    """Of views, parts, indices and several inputs and outputs; parameters do not count."""
+    size = np.dtype(dtype).itemsize
+    cases = {c.label: c for c in Cases(dtype).all}
+    assert len(cases) == len(Cases(dtype).all)
+    assert cases["Transpose 10 2048x2048"].bytes == 2 * 2048 * 2048 * size
+    assert cases["Concat axis 0 1000x2048"].bytes == 2 * 2024 * 2048 * size
+    assert cases["Split 3 2048x1536"].bytes == 2 * 2048 * 1536 * size
+    assert cases["Where 2048x2048"].bytes == 2048 * 2048 * (1 + 3 * size)
+    assert cases["Slice middle 2048x2048"].bytes == 2 * 2048 * 1001 * size
+    assert cases["TopK 5 2048x1000"].bytes == 2048 * (1000 * size + 5 * (size + 8))
+    assert cases["GatherElements 1024x1024"].bytes == 1024 * 1024 * (2 * size + 8)
+
+
+@pytest.mark.slow(part=2)
+def test_an_estimate_and_its_report(tmp_path):
+    rows = tmp_path / "rows.json"
+    row = "gfx1100 float16 RNN one step 1x16x256"
+    run("measure", "gfx1100", "--out", rows, "--dtypes", "float16", "--only", "^RNN one step")
+    measured = json.loads(rows.read_text())
+    assert list(measured) == [row] and measured[row]["launches"] >= 1
+    assert measured[row]["share"] == pytest.approx(measured[row]["bytes"] / 960e3 / measured[row]["us"])
+    before = tmp_path / "before.json"
+    before.write_text(json.dumps({row: {**measured[row], "us": 99.5}}))
+    lines = run("report", rows, "--before", before).stdout.splitlines()
+    assert lines[0] == "| operator | gfx1100 |"
+    assert lines[2].startswith("| RNN one step 1x16x256, float16 | 99.5 -> ")
