@@ -17,6 +17,10 @@ constexpr std::int64_t kSortedInShared = sdx::layout::kSortedInShared, kChunk = 
                        kFlagsPerBlock = sdx::layout::kFlagsPerThread * kGpuThreads,
                        kUnits = sdx::layout::kRecurrentUnits;
 
+// Of running sums: fewer lines than this are divided, columns of at most so many elements and so many columns have a
+// thread each.
+constexpr std::int64_t kMostPartedLines = 256, kShortColumn = 64, kManyColumns = 65536, kManyStrips = 96;
+
 // The kernels' type for elements that are compared or added; null for others.
 const char* element(DType t) {
   switch (t) {
@@ -69,7 +73,7 @@ class Routine {
         {"append_own_rows", "routines_scatter.h", &Routine::append_rows},
         {"group", "routines_scatter.h", &Routine::group},
         {"nonzero", "routines_scatter.h", &Routine::nonzero},
-        {"scan", "routines_scatter.h", &Routine::scan},
+        {"scan", "routines_scan.h", &Routine::scan},
         {"topk", "routines_topk.h", &Routine::topk},
         {"unique", "routines_order.h", &Routine::unique},
         {"nms", "routines_boxes.h", &Routine::nms},
@@ -123,17 +127,18 @@ class Routine {
     const Expr all = in(0).elements(), inner = op_.params[1], m = in(1).elements(), updates = in(2).elements();
     const Expr n = is_const(inner) && inner->i > 0 ? idx::floordiv(all, inner) : idx::floordiv(all, idx::max(inner, 1));
     r.limit = m;
-    launch("routine_copy(b0, b1, s0);", {0, output(0)}, {bits(in(0).dtype), bits(in(0).dtype)}, {output(0)}, {all},
-           idx::ceildiv(all, 4));
+    const char* t = bits(in(0).dtype);
+    const Expr packs = idx::ceildiv(all * Expr(static_cast<std::int64_t>(size_of(in(0).dtype))), 16);
     if (reduction == 0) {
-      const char* t = bits(in(0).dtype);
       const int last = workspace(DType::kUInt32, n);
-      launch("routine_fill(b0, s0, u32(0));", {last}, {"u32"}, {last}, {n}, n);
+      launch("routine_copy_and_clear(b0, b1, b2, s0, s1);", {0, output(0), last}, {t, t, "u32"}, {output(0), last},
+             {all, n}, idx::max(packs, n));
       launch("routine_scatter_last(b0, b1, s0, s1);", {1, last}, {"i64", "u32"}, {last}, {m, n}, m);
       launch("routine_scatter_store(b0, b1, b2, b3, s0, s1, s2);", {1, last, 2, output(0)}, {"i64", "u32", t, t},
              {output(0)}, {m, n, inner}, updates);
       return true;
     }
+    launch("routine_copy(b0, b1, s0);", {0, output(0)}, {t, t}, {output(0)}, {all}, packs);
     launch(fmt::format("routine_scatter_combine<{}>(b0, b1, b2, s0, s1, s2);", reduction), {1, 2, output(0)},
            {"i64", type, type}, {output(0)}, {m, n, inner}, updates);
     return true;
@@ -202,17 +207,51 @@ class Routine {
     return true;
   }
 
+  // Lines whose elements are next to each other, or whose neighbours are. Of few long ones, parts are summed first.
   bool scan() {
+    using namespace sdx::layout;
     const char* t = element(in(0).dtype);
     if (!t || !known(0) || !known(1) || !known(2)) return false;
     const auto& d = in(0).shape;
-    const Expr lines = d[0] * d[2];
-    const Expr apart = compare(Op::kGe, d[2], Expr(kUnits));
-    const std::string how = fmt::format("{}, {}, {}", param(0) != 0, param(1) != 0, param(2) != 0);
-    launch(fmt::format("if (s2 >= {1}) routine_scan<true, {0}>(b0, b1, s0, s1, s2);\n"
-                       "  else routine_scan<false, {0}>(b0, b1, s0, s1, s2);",
-                       how, kUnits),
-           {0, output(0)}, {t, t}, {output(0)}, d, select(apart, lines, lines * Expr(kWorkgroup)));
+    const Expr &n = d[1], &inner = d[2], lines = d[0] * inner;
+    const char *product = param(0) != 0 ? "true" : "false", *reverse = param(2) != 0 ? "true" : "false";
+    const std::string how = fmt::format("{}, {}, {}", product, param(1) != 0, reverse);
+    const Expr columns = compare(Op::kGe, inner, Expr(kUnits)), none = 0;
+    const Expr parted = logical_and(
+        logical_and(compare(Op::kGt, n, Expr(2 * kScanPart)), compare(Op::kLt, lines, Expr(kMostPartedLines))),
+        compare(Op::kLt, inner, Expr(kUnits)));
+    const Expr part = select(parted, Expr(kScanPart), idx::max(n, 1)), parts = idx::ceildiv(n, part);
+    const int totals = workspace(DType::kUInt64, select(parted, lines * parts, Expr(1)));
+    if (!is_const(parted, 0))
+      launch(fmt::format("routine_scan_totals<{}, {}>(b0, b1, s0, s1, s2, s3);", product, reverse), {0, totals},
+             {t, "u64"}, {totals}, {d[0], n, inner, part}, select(parted, lines * parts * Expr(kWorkgroup), none));
+    const bool never = is_const(parted, 0);
+    std::vector<int> tensors = {0, output(0)};
+    std::vector<const char*> types = {t, t};
+    if (!never) tensors.push_back(totals), types.push_back("u64");
+    std::int64_t length = 0, of_many = 0, either = 0;
+    const bool length_known = is_const_int(n, length);
+    if (!is_const(columns, 1))
+      launch(
+          fmt::format("routine_scan_lines<{}, {}, {}>(b0, b1, {}, s0, s1, s2, s3);",
+                      !length_known || length <= kScanInWave, !length_known || length > kScanInWave, how,
+                      never ? "(const u64*)nullptr" : "b2"),
+          tensors, types, {output(0)}, {d[0], n, inner, part},
+          select(columns, none,
+                 select(compare(Op::kLe, n, Expr(kScanInWave)), lines * Expr(64), lines * parts * Expr(kWorkgroup))));
+    if (is_const(columns, 0)) return true;
+    const auto strips_of = [&](int lanes) {
+      return d[0] * idx::ceildiv(inner, lanes * 8 / static_cast<std::int64_t>(size_of(in(0).dtype)));
+    };
+    const Expr divided =
+        logical_and(compare(Op::kGt, n, Expr(kShortColumn)), compare(Op::kLt, lines, Expr(kManyColumns)));
+    const bool many = is_const_int(strips_of(kMoreScanLanes), of_many) && of_many >= kManyStrips;
+    const int lanes = is_const(divided, 0) ? 0 : many ? kMoreScanLanes : kScanLanes;
+    const Expr groups = lanes > 0 ? strips_of(lanes) * Expr(kWorkgroup) : lines;
+    launch(fmt::format("routine_scan_columns<{}, {}, {}>(b0, b1, s0, s1, s2, s3);", lanes,
+                       !is_const_int(divided, either), how),
+           {0, output(0)}, {t, t}, {output(0)}, {d[0], n, inner, select(divided, Expr(1), none)},
+           select(columns, select(divided, groups, lines), none));
     return true;
   }
 
@@ -234,27 +273,31 @@ class Routine {
              select(any, rows * Expr(64), Expr(0)));
       return true;
     }
+    const bool k_known = is_const_int(k, few);
+    const int fits = k_known && few <= kGpuThreads ? kGpuThreads : kSortedInShared;
+    if (n_known && size <= kTopkHeld && (size <= kSortedInShared || (k_known && few <= kSortedInShared))) {
+      launch(fmt::format("routine_topk_rows<{}, {}, {}>(b0, b1, b2, s0, s1, s2, s3);", largest,
+                         round_up(size, 2048) / kGpuThreads, fits),
+             {0, output(0), output(1)}, {t, t, "i64"}, {output(0), output(1)}, {rows, n, d[2], k},
+             select(any, rows * Expr(kWorkgroup), Expr(0)));
+      return true;
+    }
     const Expr wide = Expr(kTopkPart) * idx::max(idx::ceildiv(k, 512), 1);
     const Expr divided = logical_and(compare(Op::kGt, n, wide * 2), compare(Op::kLe, k, Expr(kSortedInShared)));
     const Expr part = select(divided, wide, idx::max(n, 1)), parts = idx::ceildiv(n, part);
     const Expr words(size_of(in(0).dtype) == 8 ? 2 : 1);
     const int items = workspace(DType::kUInt64, select(logical_or(divided, compare(Op::kGt, k, Expr(kSortedInShared))),
                                                        rows * parts * k * words, Expr(1)));
-    std::int64_t one = 0, size_of_part = 0;
-    const bool k_known = is_const_int(k, few);
-    const int fits = k_known && few <= kGpuThreads ? kGpuThreads : kSortedInShared;
-    const auto held = [](bool is_known, std::int64_t most) {
-      return (is_known && most <= kTopkHeld ? round_up(most, 2048) : kTopkHeld) / kGpuThreads;
-    };
-    if (!is_const_int(parts, one) || one > 1) {
-      const bool part_known = is_const_int(wide, size_of_part);
+    std::int64_t count = 0, width = 0;
+    const bool parts_known = is_const_int(parts, count);
+    if (!parts_known || count > 1)
       launch(fmt::format("routine_topk_parts<{}, {}, {}>(b0, b1, s0, s1, s2, s3, s4);", largest,
-                         held(part_known, size_of_part), fits),
+                         is_const_int(wide, width) && width <= kTopkHeld ? kTopkHeld / kGpuThreads : 0, fits),
              {0, items}, {t, "u64"}, {items}, {rows, n, d[2], k, part},
              select(logical_and(any, divided), rows * parts * Expr(kWorkgroup), Expr(0)));
-    }
-    launch(fmt::format("routine_topk<{}, {}, {}>(b0, b1, b2, b3, s0, s1, s2, s3, s4);", largest, held(n_known, size),
-                       fits),
+    const bool held = parts_known && count > 1 && k_known && count * few <= 8 * kGpuThreads;
+    launch(fmt::format("routine_topk<{}, {}, {}, {}>(b0, b1, b2, b3, s0, s1, s2, s3, s4);", largest, fits, held,
+                       !k_known || few > kSortedInShared),
            {0, output(0), output(1), items}, {t, t, "i64", "u64"}, {output(0), output(1), items},
            {rows, n, d[2], k, part}, select(any, rows * Expr(kWorkgroup), Expr(0)));
     return true;

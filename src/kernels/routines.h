@@ -13,6 +13,17 @@ SDX_FN u32 lane_read(u32 x, u32 lane) { return u32(__builtin_amdgcn_ds_bpermute(
 SDX_FN u32 lane_read(u32 x, u32 lane) { return u32(__nvvm_shfl_sync_idx_i32(~0u, i32(x), i32(lane), 31)); }
 #endif
 
+/// A bit for each lane of the wave: whether x holds there.
+SDX_FN u64 lanes_where(bool x) {
+#if defined(__NVPTX__)
+  return u32(__nvvm_vote_ballot_sync(~0u, x));
+#elif SDX_WAVE == 64
+  return __builtin_amdgcn_ballot_w64(x);
+#else
+  return __builtin_amdgcn_ballot_w32(x);
+#endif
+}
+
 template <class T>
 SDX_FN T from_lane(T x, u32 lane) {
   constexpr u32 words = (sizeof(T) + 3) / 4;
@@ -55,23 +66,20 @@ SDX_FN i64 scan_counts(i64 x, i64& total) {
   return scan_workgroup<i64>(x, 0, [](i64 a, i64 b) { return a + b; }, total);
 }
 
-/// The comparisons and exchanges of one step of a sort of n elements in ascending order. This is Batcher's bitonic sort
-/// in the form in which all comparisons have the same direction, so n need not be a power of two. After the steps of
-/// `size`, blocks of `size` elements are sorted. `distance` is 0 in the first step of a size, then size / 4, size / 8,
-/// ... 1. `pair` counts from 0 to half of n, rounded up to a power of two.
+/// The pairs of one step of a sort of n elements in ascending order. This is Batcher's bitonic sort in the form in
+/// which all comparisons have the same direction, so n need not be a power of two: pairs with high >= n are left out.
+/// After the steps of `size`, blocks of `size` elements are sorted. `distance` is 0 in the first step of a size, then
+/// size / 4, size / 8, ... 1; both are powers of two. `pair` counts from 0 to half of n, rounded up to a power of two.
+template <class I>
+SDX_FN void sort_pair(I pair, I size, I distance, I& low, I& high) {
+  const I within = (distance == 0 ? size / 2 : distance) - 1, at = pair & within;
+  low = (pair - at) * 2 + at;
+  high = distance == 0 ? low + size - 1 - 2 * at : low + distance;
+}
 template <class I, class Before, class Swap>
 SDX_FN void sort_step(I pair, I size, I distance, I n, Before before, Swap swap) {
   I low, high;
-  // Sizes and distances are powers of two.
-  if (distance == 0) {
-    const I at = pair & (size / 2 - 1), block = (pair - at) * 2;
-    low = block + at;
-    high = block + size - 1 - at;
-  } else {
-    const I at = pair & (distance - 1);
-    low = (pair - at) * 2 + at;
-    high = low + distance;
-  }
+  sort_pair(pair, size, distance, low, high);
   if (high < n && before(high, low)) swap(low, high);
 }
 
@@ -85,15 +93,14 @@ SDX_FN void wave_barrier() {
 #endif
 }
 
-/// Sorts x[0, n), n <= 2^30, with all threads of the workgroup. `Shared`: x is in LDS, so steps whose pairs are those
-/// of a wave need no barrier of the workgroup.
-template <class E, bool Shared = false, class P, class Less>
+/// Sorts x[0, n), n <= 2^30, with all threads of the workgroup.
+template <class E, class P, class Less>
 SDX_FN void sort_workgroup(P x, i64 n, Less less) {
   u32 pairs = 1;
   while (2 * pairs < n) pairs *= 2;
   barrier();
   for (u32 size = 2; size < 2 * n; size *= 2)
-    for (u32 d = size; d >= 1;) {
+    for (u32 d = size; d >= 1; d = d == size ? size / 4 : d / 2) {
       for (u32 k = thread_id(); k < pairs; k += kThreads)
         sort_step<u32>(
             k, size, d == size ? 0 : d, u32(n), [&](u32 a, u32 b) { return less(E(x[a]), E(x[b])); },
@@ -102,14 +109,8 @@ SDX_FN void sort_workgroup(P x, i64 n, Less less) {
               x[a] = E(x[b]);
               x[b] = e;
             });
-      d = d == size ? size / 4 : d / 2;
-      const u32 next = d == 0 ? 2 * size : d == size / 4 ? size : 2 * d;  // elements that the next step's pairs span
-      if (Shared && size <= 2 * kWave && next <= 2 * kWave)
-        wave_barrier();
-      else
-        barrier();
+      barrier();
     }
-  barrier();
 }
 
 /// Maps x to an unsigned number with the same order: NaN above everything, both zeros equal.

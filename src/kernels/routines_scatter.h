@@ -1,13 +1,8 @@
-// Scatter, appending to KV caches, NonZero and running sums on GPUs.
+// Scatter, appending to KV caches and NonZero on GPUs.
 #pragma once
 #include "routines.h"
 
 namespace sdx {
-
-template <class T>
-SDX_FN void routine_fill(T* y, i64 n, T x) {
-  for (i64 k = first_thread(); k < n; k += all_threads()) y[k] = x;
-}
 
 /// Copies n elements.
 template <class T>
@@ -21,18 +16,37 @@ SDX_FN void routine_copy(const T* x, T* y, i64 n) {
   for (i64 k = done + first_thread(); k < n; k += all_threads()) y[k] = x[k];
 }
 
+/// The same, and clears `last`, of m elements.
+template <class T>
+SDX_FN void routine_copy_and_clear(const T* x, T* y, u32* last, i64 n, i64 m) {
+  for (i64 k = first_thread(); k < m; k += all_threads()) last[k] = 0;
+  routine_copy(x, y, n);
+}
+
 /// last[row]: 1 + the number of the last update of this row, or 0 if there is none.
 SDX_FN void routine_scatter_last(const i64* rows, u32* last, i64 m, i64 n) {
   for (i64 k = first_thread(); k < m; k += all_threads())
     if (rows[k] >= 0 && rows[k] < n)
       __scoped_atomic_fetch_max(last + rows[k], u32(k) + 1, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
 }
+/// N elements at a time.
+template <int N, class T>
+SDX_FN void scatter_store(const i64* rows, const u32* last, const T* updates, T* y, i64 m, i64 n, i64 inner) {
+  const i64 packs = inner / N;
+  for (i64 p = first_thread(); p < m * packs; p += all_threads()) {
+    i64 k = p;
+    const i64 e = take_digit(k, packs) * N, row = rows[k];
+    if (row >= 0 && row < n && last[row] == u32(k) + 1)
+      store_pack<N>(y + row * inner + e, load_pack<N>(updates + k * inner + e));
+  }
+}
 template <class T>
 SDX_FN void routine_scatter_store(const i64* rows, const u32* last, const T* updates, T* y, i64 m, i64 n, i64 inner) {
-  for (i64 p = first_thread(); p < m * inner; p += all_threads()) {
-    const i64 k = p / inner, row = rows[k];
-    if (row >= 0 && row < n && last[row] == u32(k) + 1) y[row * inner + p % inner] = updates[p];
-  }
+  constexpr int V = 16 / sizeof(T);
+  if (inner % V == 0 && aligned(updates) && aligned(y))
+    scatter_store<V>(rows, last, updates, y, m, n, inner);
+  else
+    scatter_store<1>(rows, last, updates, y, m, n, inner);
 }
 
 /// Appends rows from starts[b] on to a cache [batch, heads, capacity, size]. If `past` is different memory, [batch,
@@ -204,80 +218,28 @@ SDX_FN void routine_offsets(i64* counts, i64* sum, i64 chunks) {
   }
   if (thread_id() == 0) *sum = before;
 }
+/// Each wave has neighbouring flags, its lanes those next to one another, so that stores are too.
 SDX_FN void routine_positions(const u8* flags, const i64* offsets, i64* out, i64 n, i64 chunks) {
+  constexpr u32 turns = kFlagsPerThread;
+  const u32 lane = thread_id() % kWave, wave = thread_id() / kWave;
   for (i64 c = block_id(); c < chunks; c += block_count()) {
-    const i64 first = c * kFlagsPerBlock + thread_id() * kFlagsPerThread;
+    const i64 first = c * kFlagsPerBlock + wave * (turns * kWave) + lane;
+    u8 flag[turns];
+#pragma clang loop unroll(full)
+    for (u32 r = 0; r < turns; ++r) flag[r] = flags[min(first + r * kWave, n - 1)];
+    loads_in_flight();
+    u64 where[turns];
     i64 sum = 0, total;
-    for (i64 k = first; k < min(n, first + kFlagsPerThread); ++k) sum += flags[k] != 0;
-    i64 at = offsets[c] + scan_counts(sum, total);
-    for (i64 k = first; k < min(n, first + kFlagsPerThread); ++k)
-      if (flags[k]) out[at++] = k;
-  }
-}
-
-/// Running sums or products over lines of n elements with stride `inner`. Apart: one thread per line, otherwise one
-/// workgroup.
-template <bool Apart, bool Product, bool Exclusive, bool Reverse, class T>
-SDX_FN void routine_scan(const T* x, T* y, i64 outer, i64 n, i64 inner) {
-  constexpr bool integer = is_int<T>;
-  using A = select_type<integer, u64, f64>;
-  const auto combine = [](A a, A b) -> A { return Product ? a * b : a + b; };
-  const auto read = [](T e) -> A {
-    if constexpr (integer)
-      return A(e);
-    else
-      return cast<f64>(e);
-  };
-  const auto written = [](A a) -> T {
-    if constexpr (integer)
-      return T(a);
-    else
-      return cast<T>(a);
-  };
-  const A neutral = Product ? 1 : 0;
-  if constexpr (Apart) {
-    for (i64 p = first_thread(); p < outer * inner; p += all_threads()) {
-      const i64 base = p / inner * n * inner + p % inner;
-      A sum = neutral;
-      const auto at = [&](i64 k) { return base + (Reverse ? n - 1 - k : k) * inner; };
-      const auto add = [&](i64 k, T e) {
-        const A next = combine(sum, read(e));
-        y[at(k)] = written(Exclusive ? sum : next);
-        sum = next;
-      };
-      // Several loads at a time: the compiler does not move a load before a store that it may depend on.
-      constexpr i64 ahead = 8;
-      i64 k = 0;
-      for (; k + ahead <= n; k += ahead) {
-        T e[ahead];
 #pragma clang loop unroll(full)
-        for (i64 j = 0; j < ahead; ++j) e[j] = x[at(k + j)];
-#pragma clang loop unroll(full)
-        for (i64 j = 0; j < ahead; ++j) add(k + j, e[j]);
-      }
-      for (; k < n; ++k) add(k, x[at(k)]);
+    for (u32 r = 0; r < turns; ++r) {
+      where[r] = lanes_where(flag[r] != 0 && first + r * kWave < n);
+      sum += __builtin_popcountll(where[r]);
     }
-  } else {
-    constexpr i64 each = 4;
-    for (i64 p = block_id(); p < outer * inner; p += block_count()) {
-      const i64 base = p / inner * n * inner + p % inner;
-      A before = neutral;
-      for (i64 first = 0; first < n; first += each * kThreads) {
-        A own[each], sum = neutral, total;
-        for (i64 j = 0; j < each; ++j) {
-          const i64 k = first + thread_id() * each + j;
-          own[j] = k < n ? read(x[base + (Reverse ? n - 1 - k : k) * inner]) : neutral;
-          sum = combine(sum, own[j]);
-        }
-        A front = combine(before, scan_workgroup<A>(sum, neutral, combine, total));
-        for (i64 j = 0; j < each; ++j) {
-          const i64 k = first + thread_id() * each + j;
-          const A next = combine(front, own[j]);
-          if (k < n) y[base + (Reverse ? n - 1 - k : k) * inner] = written(Exclusive ? front : next);
-          front = next;
-        }
-        before = combine(before, total);
-      }
+    i64 at = offsets[c] + from_lane(scan_counts(lane == 0 ? sum : 0, total), 0);
+#pragma clang loop unroll(full)
+    for (u32 r = 0; r < turns; ++r) {
+      if (where[r] >> lane & 1) out[at + __builtin_popcountll(where[r] & ((u64(1) << lane) - 1))] = first + r * kWave;
+      at += __builtin_popcountll(where[r]);
     }
   }
 }

@@ -113,23 +113,12 @@ struct Limit {
   SDX_FN bool takes(U k, u32 i) const { return k < key || (k == key && i <= index); }
 };
 
-/// The number of lanes for which x holds.
-SDX_FN u32 lanes_with(bool x) {
-#if defined(__NVPTX__)
-  return u32(__builtin_popcount(__nvvm_vote_ballot_sync(~0u, x)));
-#elif SDX_WAVE == 64
-  return u32(__builtin_popcountll(__builtin_amdgcn_ballot_w64(x)));
-#else
-  return u32(__builtin_popcount(__builtin_amdgcn_ballot_w32(x)));
-#endif
-}
-
 /// The k-th smallest of a wave's keys, 1 <= k <= kWave: its bits, from the highest one.
 template <class U>
 SDX_FN U kth_in_wave(U key, u32 k, u32 bits) {
   U found = 0;
   for (U bit = U(1) << (bits - 1); bit; bit >>= 1)
-    if (lanes_with(key < (found | bit)) < k) found |= bit;
+    if (u32(__builtin_popcountll(lanes_where(key < (found | bit)))) < k) found |= bit;
   return found;
 }
 
@@ -167,33 +156,33 @@ SDX_FN u32 choose_digit(u64& k, bool& all) {
   return u32(topk_choice[0]);
 }
 
-/// The limit that exactly k items are within, by counting 8 bits at a time. each(f) calls f(key, index) for all items.
+/// The limit that exactly k items are within, by counting 8 bits at a time: those of keys, then those of indices.
+/// each(f) calls f(key, index) for all items.
 template <class U, class Each>
 SDX_FN Limit<U> exact_limit(Each each, u64 k, u32 bits) {
-  const auto digit = [&](auto number, bool within, i32 shift) {
-    if (within)
-      __scoped_atomic_fetch_add((u32*)topk_histogram + u32(number >> shift & 255), 1u, __ATOMIC_RELAXED,
-                                __MEMORY_SCOPE_WRKGRP);
-  };
   U prefix = 0, known = 0;
-  bool all = false;
-  for (i32 shift = i32(bits) - 8; shift >= 0 && !all; shift -= 8) {
-    topk_histogram[thread_id()] = 0;
-    barrier();
-    each([&](U key, u32) { digit(key, (key & known) == prefix, shift); });
-    prefix |= U(choose_digit(k, all)) << shift;
-    known |= U(255) << shift;
-  }
-  if (all) return {U(prefix | (~known & U(~U(0) >> (8 * sizeof(U) - bits)))), ~0u};
   u32 index = 0, index_known = 0;
-  for (i32 shift = 24; shift >= 0 && !all; shift -= 8) {
+  bool all = false;
+#pragma clang loop unroll(disable)
+  for (i32 shift = i32(bits) + 24; shift >= 0 && !all; shift -= 8) {
+    const bool of_key = shift >= 32;
     topk_histogram[thread_id()] = 0;
     barrier();
-    each([&](U key, u32 i) { digit(i, key == prefix && (i & index_known) == index, shift); });
-    index |= choose_digit(k, all) << shift;
-    index_known |= 255u << shift;
+    each([&](U key, u32 i) {
+      if ((key & known) != prefix || (i & index_known) != index) return;
+      const u32 digit = of_key ? u32(key >> (shift - 32)) : i >> shift;
+      __scoped_atomic_fetch_add((u32*)topk_histogram + (digit & 255), 1u, __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP);
+    });
+    const u32 digit = choose_digit(k, all);
+    if (of_key) {
+      prefix |= U(digit) << (shift - 32);
+      known |= U(255) << (shift - 32);
+    } else {
+      index |= digit << shift;
+      index_known |= 255u << shift;
+    }
   }
-  return {prefix, index | ~index_known};
+  return {U(prefix | (~known & U(~U(0) >> (8 * sizeof(U) - bits)))), index | ~index_known};
 }
 
 /// Appends the taken items to a list, in any order; those that do not fit are only counted. Returns the count.
@@ -211,6 +200,42 @@ SDX_FN u32 collect(Each each, Takes takes, P list, u32 fits) {
   return topk_filled[0];
 }
 
+/// Sorts `all` items in shared memory, 4 kThreads or twice that; see sort_pair(). Each thread has two pairs at a time,
+/// without branches that loads would wait at. Steps whose pairs are near need no barrier of the workgroup, because a
+/// wave has them.
+template <class I, class P>
+SDX_FN void sort_pairs(P& list, u32 all) {
+#pragma clang loop unroll(disable)
+  for (u32 size = 2; size <= all; size *= 2)
+#pragma clang loop unroll(disable)
+    for (u32 d = size; d >= 1;) {
+#pragma clang loop unroll(disable)
+      for (u32 first = thread_id(); first < all / 2; first += 2 * kThreads) {
+        u32 low[2], high[2];
+        I a[2], b[2];
+#pragma clang loop unroll(full)
+        for (u32 c = 0; c < 2; ++c) {
+          sort_pair<u32>(first + c * kThreads, size, d == size ? 0 : d, low[c], high[c]);
+          a[c] = list[low[c]];
+          b[c] = list[high[c]];
+        }
+#pragma clang loop unroll(full)
+        for (u32 c = 0; c < 2; ++c) {
+          const bool swap = item_before(b[c], a[c]);
+          list[low[c]] = swap ? b[c] : a[c];
+          list[high[c]] = swap ? a[c] : b[c];
+        }
+      }
+      const u32 span = d == size ? size : 2 * d;  // elements in which a step's pairs lie
+      d = d == size ? size / 4 : d / 2;
+      const u32 next = d == 0 ? 2 * size : 2 * d;
+      if (span <= 2 * kWave && next <= 2 * kWave)
+        wave_barrier();
+      else
+        barrier();
+    }
+}
+
 /// Calls store(rank, item) for the first k of `count` items in shared memory, in order.
 template <class U, u32 Fits, class Store>
 SDX_FN void store_sorted(u32 count, u32 k, Store store) {
@@ -225,29 +250,35 @@ SDX_FN void store_sorted(u32 count, u32 k, Store store) {
     }
     return;
   }
-  if constexpr (Fits > kThreads)
-    sort_workgroup<Item<U>, true>(list, count, [](Item<U> a, Item<U> b) { return item_before(a, b); });
-  for (u32 j = thread_id(); j < k; j += kThreads) store(j, Item<U>(list[j]));
+  if constexpr (Fits > kThreads) {
+    static_assert(Fits == 8 * kThreads);
+    const u32 all = count <= 4 * kThreads ? 4 * kThreads : Fits;
+    for (u32 j = count + thread_id(); j < all; j += kThreads) list[j] = item_of(U(~U(0)), ~0u);
+    barrier();
+    sort_pairs<Item<U>>(list, all);
+    for (u32 j = thread_id(); j < k; j += kThreads) store(j, Item<U>(list[j]));
+  }
 }
 
 /// Up to so many, the k first are found by a loose limit.
 inline constexpr u32 kFew = 128;
 
-/// The first k <= n of n items, where k <= Fits. A list of more items than threads would take long to sort.
+/// The first k <= n of n items, where k <= Fits: those within a limit are sorted. A list of more items than threads
+/// would take long to sort, so the limit is exact if a loose one lets as many through.
 template <class U, u32 Fits, class Each, class Store>
 SDX_FN void find_first(Each each, u32 n, u32 k, u32 bits, Store store) {
-  auto& list = topk_items<Item<U>, Fits>;
   const u32 fits = k <= kThreads ? kThreads : Fits;
-  u32 count = fits + 1;
-  if (n <= kThreads)
-    count = collect<U>(each, [](U, u32) { return true; }, list, fits);
-  else if (k <= kFew) {
-    const U limit = loose_limit<U>(each, k, bits);
-    count = collect<U>(each, [&](U key, u32) { return key <= limit; }, list, fits);
-  }
-  if (count > fits) {
-    const Limit<U> limit = exact_limit<U>(each, k, bits);
-    count = collect<U>(each, [&](U key, u32 index) { return limit.takes(key, index); }, list, fits);
+  Limit<U> limit = {U(~U(0)), ~0u};
+  bool exact = n > kThreads && k > kFew;
+  if (n > kThreads && !exact) limit.key = loose_limit<U>(each, k, bits);
+  u32 count;
+#pragma clang loop unroll(disable)
+  for (;;) {
+    if (exact) limit = exact_limit<U>(each, k, bits);
+    const auto takes = [&](U key, u32 index) { return limit.takes(key, index); };
+    count = collect<U>(each, takes, topk_items<Item<U>, Fits>, fits);
+    if (count <= fits) break;
+    exact = true;
   }
   store_sorted<U, Fits>(count, k, store);
   barrier();
@@ -263,25 +294,23 @@ SDX_FN void first_of_held(const Held<U, R>& x, u32 n, u32 k, u32 bits, Store sto
   find_first<U, Fits>(each, n, k, bits, store);
 }
 
-/// The same where get(j) loads item j of n.
+/// For items that get(j) loads each time. `spread`: as hold_items() has them.
 template <class U, class Get>
-SDX_FN auto each_loaded(Get get, u32 n) {
+SDX_FN auto each_loaded(Get get, u32 n, bool spread) {
   return [=](auto f) {
-    constexpr u32 ahead = 8;
-    for (u32 first = 0; first < n; first += ahead * kThreads) {
+    constexpr u32 ahead = 4;
+    const u32 own = spread ? thread_id() % kWave * (kThreads / kWave) + thread_id() / kWave : thread_id();
+#pragma clang loop unroll(disable)
+    for (u32 first = own; first < n; first += ahead * kThreads) {
       Item<U> items[ahead];
 #pragma clang loop unroll(full)
-      for (u32 c = 0; c < ahead; ++c) items[c] = get(min(first + c * kThreads + thread_id(), n - 1));
+      for (u32 c = 0; c < ahead; ++c) items[c] = get(min(first + c * kThreads, n - 1));
       loads_in_flight();
 #pragma clang loop unroll(full)
       for (u32 c = 0; c < ahead; ++c)
-        if (first + c * kThreads + thread_id() < n) f(item_key(items[c]), item_index(items[c]));
+        if (first + c * kThreads < n) f(item_key(items[c]), item_index(items[c]));
     }
   };
-}
-template <class U, u32 Fits, class Get, class Store>
-SDX_FN void first_of_loaded(Get get, u32 n, u32 k, u32 bits, Store store) {
-  find_first<U, Fits>(each_loaded<U>(get, n), n, k, bits, store);
 }
 
 template <class T>
@@ -290,7 +319,7 @@ SDX_FN const T* topk_row(const T* x, i64 r, i64 n, i64 inner) {
 }
 
 /// First of two launches: of each part of `part` elements of a row, the first k as items. A row has (parts - 1) * k
-/// and those of the last part, which may have fewer elements.
+/// and those of the last part, which may have fewer elements. R: elements of a thread, if registers have a part, or 0.
 template <bool Largest, int R, u32 Fits, class T>
 SDX_FN void routine_topk_parts(const T* x, u64* workspace, i64 rows, i64 n, i64 inner, i64 k, i64 part) {
   using U = decltype(topk_key<Largest>(T{}));
@@ -298,22 +327,44 @@ SDX_FN void routine_topk_parts(const T* x, u64* workspace, i64 rows, i64 n, i64 
   for (i64 b = block_id(); b < rows * parts; b += block_count()) {
     const i64 r = b / parts, p = b % parts;
     const T* row = topk_row(x, r, n, inner) + p * part * inner;
-    const u32 first = u32(p * part), size = u32(min(part, n - p * part));
+    const u32 first = u32(p * part), size = u32(min(part, n - p * part)), wanted = u32(min(k, i64(size)));
     auto* list = (Item<U>*)workspace + r * each + p * k;
     const auto store = [&](u32 at, Item<U> e) { list[at] = item_of(item_key(e), item_index(e) + first); };
-    const u32 wanted = u32(min(k, i64(size)));
-    if (part <= R * kThreads)
+    if constexpr (R > 0) {
       first_of_held<Fits>(hold_row<Largest, R>(row, inner, size, thread_id(), kThreads), size, wanted, kKeyBits<T>,
                           store);
-    else
-      first_of_loaded<U, Fits>([=](u32 j) { return item_of(topk_key<Largest>(row[j * inner]), j); }, size, wanted,
-                               kKeyBits<T>, store);
+    } else {
+      const auto get = [=](u32 j) { return item_of(topk_key<Largest>(row[j * inner]), j); };
+      find_first<U, Fits>(each_loaded<U>(get, size, false), size, wanted, kKeyBits<T>, store);
+    }
   }
 }
 
-/// One workgroup per row of n elements with stride `inner`. `parts` > 1: it takes the items that the launch before
-/// found. If k exceeds kSortedInShared, results are sorted in `workspace`.
+/// Stores results of one row.
+template <class U, class T>
+SDX_FN auto topk_store(const T* row, T* values, i64* indices, i64 to, i64 inner) {
+  return [=](u32 rank, Item<U> e) {
+    const i64 index = item_index(e);
+    values[to + rank * inner] = row[index * inner];
+    indices[to + rank * inner] = index;
+  };
+}
+
+/// One workgroup per row of n <= R kThreads elements with stride `inner`, k <= Fits.
 template <bool Largest, int R, u32 Fits, class T>
+SDX_FN void routine_topk_rows(const T* x, T* values, i64* indices, i64 rows, i64 n, i64 inner, i64 k) {
+  using U = decltype(topk_key<Largest>(T{}));
+  for (i64 r = block_id(); r < rows; r += block_count()) {
+    const T* row = topk_row(x, r, n, inner);
+    const auto store = topk_store<U>(row, values, indices, r / inner * k * inner + r % inner, inner);
+    first_of_held<Fits>(hold_row<Largest, R>(row, inner, u32(n), thread_id(), kThreads), u32(n), u32(k), kKeyBits<T>,
+                        store);
+  }
+}
+
+/// The same for any n. With several parts it takes the items that the launch before found, which registers have if
+/// Held. If k exceeds Fits (`Big`: it may), results are sorted in `workspace`.
+template <bool Largest, u32 Fits, bool Held, bool Big, class T>
 SDX_FN void routine_topk(const T* x, T* values, i64* indices, u64* workspace, i64 rows, i64 n, i64 inner, i64 k,
                          i64 part) {
   using U = decltype(topk_key<Largest>(T{}));
@@ -321,31 +372,28 @@ SDX_FN void routine_topk(const T* x, T* values, i64* indices, u64* workspace, i6
   const i64 parts = (n + part - 1) / part, items = (parts - 1) * k + min(k, n - (parts - 1) * part);
   for (i64 r = block_id(); r < rows; r += block_count()) {
     const T* row = topk_row(x, r, n, inner);
-    const i64 to = r / inner * k * inner + r % inner;
-    const auto store = [&](u32 rank, Item<U> e) {
-      const i64 index = item_index(e);
-      values[to + rank * inner] = row[index * inner];
-      indices[to + rank * inner] = index;
-    };
-    const auto get = [=](u32 j) { return item_of(topk_key<Largest>(row[j * inner]), j); };
-    if (parts > 1) {
-      const auto* list = (const Item<U>*)workspace + r * items;
-      if (items <= 8 * kThreads)
-        first_of_held<Fits>(hold_items<8, U>(list, u32(items)), u32(items), u32(k), bits, store);
-      else
-        first_of_loaded<U, Fits>([=](u32 j) { return list[j]; }, u32(items), u32(k), bits, store);
-    } else if (k > kSortedInShared) {
-      auto* sorted = (Item<U>*)workspace + r * k;
-      const auto each = each_loaded<U>(get, u32(n));
-      const Limit<U> limit = exact_limit<U>(each, u64(k), bits);
-      collect<U>(each, [&](U key, u32 index) { return limit.takes(key, index); }, sorted, u32(k));
-      sort_workgroup<Item<U>>(sorted, k, [](Item<U> a, Item<U> b) { return item_before(a, b); });
-      for (i64 j = thread_id(); j < k; j += kThreads) store(u32(j), sorted[j]);
-      barrier();
-    } else if (n <= R * kThreads)
-      first_of_held<Fits>(hold_row<Largest, R>(row, inner, u32(n), thread_id(), kThreads), u32(n), u32(k), bits, store);
-    else
-      first_of_loaded<U, Fits>(get, u32(n), u32(k), bits, store);
+    const auto store = topk_store<U>(row, values, indices, r / inner * k * inner + r % inner, inner);
+    const auto* list = (const Item<U>*)workspace + r * items;
+    if constexpr (Held) {
+      first_of_held<Fits>(hold_items<8, U>(list, u32(items)), u32(items), u32(k), bits, store);
+    } else {
+      const auto get = [=](u32 j) -> Item<U> {
+        if (parts > 1) return list[j];
+        return item_of(topk_key<Largest>(row[j * inner]), j);
+      };
+      const u32 count = u32(parts > 1 ? items : n);
+      const auto each = each_loaded<U>(get, count, parts > 1);
+      if (!Big || k <= Fits) {
+        find_first<U, Fits>(each, count, u32(k), bits, store);
+      } else {
+        auto* sorted = (Item<U>*)workspace + r * k;
+        const Limit<U> limit = exact_limit<U>(each, u64(k), bits);
+        collect<U>(each, [&](U key, u32 index) { return limit.takes(key, index); }, sorted, u32(k));
+        sort_workgroup<Item<U>>(sorted, k, [](Item<U> a, Item<U> b) { return item_before(a, b); });
+        for (i64 j = thread_id(); j < k; j += kThreads) store(u32(j), sorted[j]);
+        barrier();
+      }
+    }
   }
 }
 

@@ -11,6 +11,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from amd_operator_cases import Cases  # noqa: E402
+from amd_operators import estimate  # noqa: E402
+from cli_support import SARDONYX  # noqa: E402
+from onnx import TensorProto  # noqa: E402
 
 PROGRAM = ROOT / "benchmarks" / "amd_operators.py"
 
@@ -47,3 +50,23 @@ def test_an_estimate_and_its_report(tmp_path):
     lines = run("report", rows, "--before", before).stdout.splitlines()
     assert lines[0] == "| operator | gfx1100 |"
     assert lines[2].startswith("| RNN one step 1x16x256, float16 | 99.5 -> ")
+
+
+@pytest.mark.slow(part=4)
+@pytest.mark.parametrize(
+    "label, shape, constants, attributes, most",
+    [
+        ("TopK 5", [256, 1000], [[5]], {}, 8),  # 80 us where a workgroup sorted each row
+        ("TopK 50", [1, 30000], [[50]], {}, 20),  # 120 us where one workgroup read the row
+        ("CumSum row", [1, 50000], [np.array(1, np.int64)], {}, 12),  # 50 us where one workgroup scanned it
+        ("CumSum columns", [1024, 64], [np.array(0, np.int64)], {}, 16),  # 50 us with a thread for each
+        ("ArgMax columns", [4000, 16], [], {"axis": 0}, 16),  # 160 us with a thread for each
+    ],
+)
+def test_few_long_rows_and_columns_are_divided(label, shape, constants, attributes, most):
+    cases = Cases("float16")
+    index = [TensorProto.INT64]
+    out = {"TopK": [None, *index], "ArgMax": index}.get(label.split()[0], [None])
+    cases.add(label, shape, *constants, out=out, **attributes)
+    row = estimate("gfx1100", cases.all[-1], SARDONYX, 100)
+    assert row["us"] < most

@@ -153,6 +153,31 @@ def test_running_sums(chip, dtype):
     compare(text, chip, *feeds, rtol=1e-3 if dtype == "float16" else 1e-6, atol=1e-5)
 
 
+@pytest.mark.slow(part=4)
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("dtype", ["float", "float16", "int32", "double"])
+def test_running_sums_of_long_lines(chip, dtype):
+    """Lines of a wave, of a workgroup, in parts; columns whose rows threads divide, and what infinite sums leave."""
+    text = f"""g ({dtype}[n, m] x) => ({dtype}[n, m] a, {dtype}[n, m] b, {dtype}[n, m] c, {dtype}[n, m] d) {{
+      rows = Constant <value = int64 {{0}}> ()
+      columns = Constant <value = int64 {{1}}> ()
+      a = CumSum (x, columns)
+      b = CumSum <exclusive = 1, reverse = 1> (x, columns)
+      c = CumSum <exclusive = 1> (x, rows)
+      d = CumSum <reverse = 1> (x, rows)
+    }}"""
+    # Of 20000 elements partial sums are of the order of 100: results near 0 have errors of the last bit of these.
+    feeds = [
+        {"x": np.clip(rand(np.float32, *s, scale=2), -60, 60).astype(T[dtype])}
+        for s in [(3, 2000), (600, 45), (2, 20001), (70, 4100)]
+    ]
+    if dtype in ("float", "float16"):
+        feeds[0]["x"][1, 700] = np.inf
+        feeds[1]["x"][[5, 550], 7] = np.inf, -np.inf
+        feeds[1]["x"][9, 8] = np.nan
+    compare(text, chip, *feeds, rtol=2e-3 if dtype == "float16" else 1e-6, atol=1e-4 if dtype == "float16" else 1e-5)
+
+
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("dtype", ["float", "float16", "int8", "int64", "double"])
 @pytest.mark.parametrize("reduction", ["none", "add", "mul", "min", "max"])
