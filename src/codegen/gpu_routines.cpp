@@ -132,7 +132,7 @@ class Routine {
     if (reduction == 0) {
       const int last = workspace(DType::kUInt32, n);
       launch("routine_copy_and_clear(b0, b1, b2, s0, s1);", {0, output(0), last}, {t, t, "u32"}, {output(0), last},
-             {all, n}, idx::max(packs, n));
+             {all, n}, packs);
       launch("routine_scatter_last(b0, b1, s0, s1);", {1, last}, {"i64", "u32"}, {last}, {m, n}, m);
       launch("routine_scatter_store(b0, b1, b2, b3, s0, s1, s2);", {1, last, 2, output(0)}, {"i64", "u32", t, t},
              {output(0)}, {m, n, inner}, updates);

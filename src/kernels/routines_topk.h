@@ -200,31 +200,27 @@ SDX_FN u32 collect(Each each, Takes takes, P list, u32 fits) {
   return topk_filled[0];
 }
 
-/// Sorts `all` items in shared memory, 4 kThreads or twice that; see sort_pair(). Each thread has two pairs at a time,
-/// without branches that loads would wait at. Steps whose pairs are near need no barrier of the workgroup, because a
-/// wave has them.
-template <class I, class P>
-SDX_FN void sort_pairs(P& list, u32 all) {
+/// Sorts 2 N kThreads items in shared memory; see sort_pair(). Each thread has N pairs, without branches that loads
+/// would wait at. Steps whose pairs are near need no barrier of the workgroup, because a wave has them.
+template <class I, u32 N, class P>
+SDX_FN void sort_pairs(P& list) {
 #pragma clang loop unroll(disable)
-  for (u32 size = 2; size <= all; size *= 2)
+  for (u32 size = 2; size <= 2 * N * kThreads; size *= 2)
 #pragma clang loop unroll(disable)
     for (u32 d = size; d >= 1;) {
-#pragma clang loop unroll(disable)
-      for (u32 first = thread_id(); first < all / 2; first += 2 * kThreads) {
-        u32 low[2], high[2];
-        I a[2], b[2];
+      u32 low[N], high[N];
+      I a[N], b[N];
 #pragma clang loop unroll(full)
-        for (u32 c = 0; c < 2; ++c) {
-          sort_pair<u32>(first + c * kThreads, size, d == size ? 0 : d, low[c], high[c]);
-          a[c] = list[low[c]];
-          b[c] = list[high[c]];
-        }
+      for (u32 c = 0; c < N; ++c) {
+        sort_pair<u32>(c * kThreads + thread_id(), size, d == size ? 0 : d, low[c], high[c]);
+        a[c] = list[low[c]];
+        b[c] = list[high[c]];
+      }
 #pragma clang loop unroll(full)
-        for (u32 c = 0; c < 2; ++c) {
-          const bool swap = item_before(b[c], a[c]);
-          list[low[c]] = swap ? b[c] : a[c];
-          list[high[c]] = swap ? a[c] : b[c];
-        }
+      for (u32 c = 0; c < N; ++c) {
+        const bool swap = item_before(b[c], a[c]);
+        list[low[c]] = swap ? b[c] : a[c];
+        list[high[c]] = swap ? a[c] : b[c];
       }
       const u32 span = d == size ? size : 2 * d;  // elements in which a step's pairs lie
       d = d == size ? size / 4 : d / 2;
@@ -252,10 +248,15 @@ SDX_FN void store_sorted(u32 count, u32 k, Store store) {
   }
   if constexpr (Fits > kThreads) {
     static_assert(Fits == 8 * kThreads);
-    const u32 all = count <= 4 * kThreads ? 4 * kThreads : Fits;
+    const u32 all = count <= 2 * kThreads ? 2 * kThreads : count <= 4 * kThreads ? 4 * kThreads : Fits;
     for (u32 j = count + thread_id(); j < all; j += kThreads) list[j] = item_of(U(~U(0)), ~0u);
     barrier();
-    sort_pairs<Item<U>>(list, all);
+    if (all == 2 * kThreads)
+      sort_pairs<Item<U>, 1>(list);
+    else if (all == 4 * kThreads)
+      sort_pairs<Item<U>, 2>(list);
+    else
+      sort_pairs<Item<U>, 4>(list);
     for (u32 j = thread_id(); j < k; j += kThreads) store(j, Item<U>(list[j]));
   }
 }
