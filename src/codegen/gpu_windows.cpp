@@ -50,6 +50,31 @@ std::string combined(const Expr& r, const std::string& a, const std::string& b, 
   return fmt::format("{}<{}, {}>({}, {})", next ? "better_next" : "better", max, last, a, b);
 }
 
+// Opens loops over the terms of one thread. `few`: of the innermost one, some are computed at a time.
+template <class Factors>
+void open_taps(Emitter& emit, const Exprs& loops, const Factors& factors, bool few) {
+  for (std::size_t k = 0; k < loops.size(); ++k) {
+    const Expr& v = loops[k];
+    const std::string i = emit.fresh("i"), extent = emit.value(v->args[0]);
+    if (factors[k] > 0)
+      emit.line(fmt::format("#pragma unroll {}", factors[k]));
+    else if (same(v, loops.back()) && few)
+      emit.line("#pragma unroll 4");
+    emit.open(fmt::format("for ({2} {0} = 0; {0} < {1}; ++{0})", i, extent, emit.type_of(v)));
+    emit.bind(v, i);
+  }
+}
+
+// A term of a search; one that does not exist has no position.
+std::string candidate(const Expr& r, const std::string& x, const std::string& exists, const std::string& place) {
+  const std::string at = exists.empty() ? place : exists + " ? " + place + " : -1";
+  return fmt::format("{}{{cast<{}>({}), i32({})}}", accumulator_type(r), computed_name(r->args[0]->dtype), x, at);
+}
+std::string reduced_by_team(const Expr& r, const std::string& sums) {
+  return fmt::format("reduce_columns({0}, team, []({1} a, {1} b) -> {1} {{ return {2}; }});", sums, accumulator_type(r),
+                     combined(r, "a", "b", false));
+}
+
 }  // namespace
 
 void GpuGenerator::windows(const OutputLoop& p, std::int64_t terms) {
@@ -336,16 +361,7 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
     const std::int64_t held = registers + w.count * w.length;
     bounds_ = {.threads = kGpuThreads, .min_blocks = held <= kLoadedAtATime ? 3U : 2U};
   }
-  for (std::size_t k = 0; k < (shared ? 0 : loops.size()); ++k) {
-    const Expr& v = loops[k];
-    const std::string i = emit_.fresh("i"), extent = emit_.value(v->args[0]);
-    if (factors[k] > 0)
-      emit_.line(fmt::format("#pragma unroll {}", factors[k]));
-    else if (same(v, loops.back()) && combos.size() * static_cast<std::size_t>(w.count) <= 4)
-      emit_.line("#pragma unroll 4");
-    emit_.open(fmt::format("for ({2} {0} = 0; {0} < {1}; ++{0})", i, extent, emit_.type_of(v)));
-    emit_.bind(v, i);
-  }
+  if (!shared) open_taps(emit_, loops, factors, combos.size() * static_cast<std::size_t>(w.count) <= 4);
   // All loads first, so that they are in flight together.
   struct Ready : LoadingTerm {
     std::size_t u;
@@ -397,9 +413,8 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
     std::string y = emit_.value(value);
     if (x.term.inside && !x.term.filled)
       y = fmt::format("({} ? {} : {})", x.term.condition, y, emit_.value(x.term.outside));
-    if (x.place)  // a term that does not exist has no position
-      y = fmt::format("{}{{cast<{}>({}), i32({}{})}}", accumulator_type(r), computed_name(value->dtype), y,
-                      exists.empty() ? "" : exists + " ? ", emit_.value(x.place) + (exists.empty() ? "" : " : -1"));
+    if (x.place)
+      y = candidate(r, y, exists, emit_.value(x.place));
     else if (r->dtype == DType::kInt64)
       y = fmt::format("i64({})", y);
     const std::string sum = combined(r, a, y, true);
@@ -413,9 +428,7 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
   if (halves) close_half_extremes(r, w, sums);
   if (!shared) return;
   clear(loops);
-  for (const std::string& a : sums)
-    emit_.line(fmt::format("reduce_columns({0}, team, []({1} a, {1} b) -> {1} {{ return {2}; }});", a,
-                           accumulator_type(r), combined(r, "a", "b", false)));
+  for (const std::string& a : sums) emit_.line(reduced_by_team(r, a));
 }
 
 // Computes one pack of outputs from its sums.
