@@ -9,6 +9,7 @@
 
 #include "fuse/layout_queries.h"
 #include "fuse/reduction_digits.h"
+#include "fuse/row_queries.h"
 #include "graph/analysis.h"
 
 namespace sardonyx {
@@ -163,17 +164,6 @@ class Grouper {
     return wider;
   }
 
-  // The variable of the result's innermost dim in memory, without those of extent 1; empty if there is none.
-  static Exprs innermost_of(const Node& n) {
-    const auto& vars = n.as<LoopOp>()->vars;
-    const std::vector<int>& order = n.outputs[0]->storage_order;
-    for (std::size_t k = vars.size(); k-- > 0;) {
-      const Expr& v = vars[order.empty() ? k : static_cast<std::size_t>(order[k])];
-      if (!is_const(v->args[0], 1)) return {v};
-    }
-    return {};
-  }
-
   // Whether a member reduces windows that overlap. One thread computes several such results, from elements that it
   // loads once: a row kernel has a team of threads for each result.
   bool reduces_windows_that_overlap() const {
@@ -242,11 +232,23 @@ class Grouper {
     return false;
   }
 
+  // On a GPU: whether the loop has rows of another length than all members, some of which are long (a part of a
+  // softmax's result, which a GEMM reads). A kernel whose rows have one length keeps them in registers.
+  bool has_another_length(const Node* n, const std::vector<int>& outer_at) const {
+    if (!options_.split_reductions || options_.few_threads) return false;
+    const std::vector<std::int64_t> own = row_lengths(*n, outer_at);
+    std::vector<std::int64_t> others;
+    for (const Member& m : members_)
+      for (const std::int64_t k : row_lengths(*m.node, m.outer_at)) others.push_back(k);
+    return own[0] > 0 && std::ranges::none_of(others, [&](std::int64_t k) { return k == 0 || k == own[0]; }) &&
+           std::ranges::any_of(others, [](std::int64_t k) { return k > kShortColumn; });
+  }
+
   // Whether all that the members reduce is short, and not along rows: partial results of rows. The most of them.
   bool combine_parts(std::int64_t& parts) const {
     bool ok = true;
     for (const Member& m : members_) {
-      ok = ok && !has_inner(m.node, m.outer_at);
+      ok = ok && !has_inner(*m.node, m.outer_at);
       visit(m.node->as<LoopOp>()->body, [&](const Expr& x) {
         std::int64_t n = 0;
         if (x->op == Op::kReduce)
@@ -280,13 +282,6 @@ class Grouper {
     }
     return along && combine_parts(parts) && length >= kLongRow && length >= kMuchLonger * parts &&
            (dims == 1 || last % kPack == 0) && unit_loads(l->body, inner, {inner}) > 0;
-  }
-
-  static bool has_inner(const Node* n, const std::vector<int>& outer_at) {
-    const auto* l = n->as<LoopOp>();
-    for (std::size_t k = 0; k < l->vars.size(); ++k)
-      if (outer_at[k] < 0 && !is_const(l->vars[k]->args[0], 1)) return true;
-    return false;
   }
 
   // True if something outside of the group lies on a path from a member (or `extra`) to `target`'s inputs.
@@ -336,7 +331,7 @@ class Grouper {
       for (Node* n : users_[members_[k].node->outputs[0]]) {
         std::vector<int> outer_at;
         if (obstacle(n, outer_at)) continue;
-        complete_ = has_inner(n, outer_at) && is_long_row(n, outer_at);
+        complete_ = has_inner(*n, outer_at) && is_long_row(n, outer_at);
         members_.push_back({n, outer_at});
         return true;
       }
@@ -347,7 +342,7 @@ class Grouper {
   const char* obstacle(const Node* n, std::vector<int>& outer_at) const {
     if (!joinable(n)) return "";
     if (!fit(n, outer_at)) return "it reads other rows than the one it writes";
-    if (has_inner(n, outer_at)) {
+    if (has_inner(*n, outer_at)) {
       if (n->as<LoopOp>()->body->has_reduce) return "it is a reduction of another shape";
       if (reduces_windows_that_overlap()) return "it has several elements for each window, and windows overlap";
       const bool long_row = is_long_row(n, outer_at);
@@ -355,6 +350,7 @@ class Grouper {
       if (wider_than_rows(n, outer_at)) return "it is larger than the rows that are reduced";
       if (!long_row && longer_than_few_rows(n, outer_at))
         return "it is longer than what is reduced, and there are few rows";
+      if (!long_row && has_another_length(n, outer_at)) return "its rows are of another length";
       if (runs_across_memory(n, outer_at)) return "its rows run across memory";
       if (reduces_long_columns()) return "the reduction runs across memory, and this loop along it";
     }

@@ -23,7 +23,13 @@ struct Reduced32 {
 // For any size of x: x is an integer m times a power of two, 2/pi a string of bits, of which those that make multiples
 // of 4 with x are skipped and the next 96 taken; their product with m is the angle in quadrants, in fixed point.
 // Source: Payne and Hanek, "Radian reduction for trigonometric functions" (1983).
-SDX_FN Reduced32 reduce_quadrant_large(f32 x) {
+// NVIDIA: a call, as copies of this code in each element of an epilogue would not fit the instruction cache.
+#ifdef __NVPTX__
+inline __attribute__((noinline))
+#else
+SDX_FN
+#endif
+Reduced32 reduce_quadrant_large(f32 x) {
   // 26 zeros, then 2/pi.
   constexpr u32 t0 = 0x28, t1 = 0xbe60db93, t2 = 0x91054a7f, t3 = 0x09d5f47d, t4 = 0x4d377036, t5 = 0xd8a5664f,
                 t6 = 0x10e4107f, t7 = 0x9458eaf7;

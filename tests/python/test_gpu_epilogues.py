@@ -107,3 +107,12 @@ def test_parts_of_split_k_are_sums(chip, precision, bias):
     np.testing.assert_allclose(
         got, a @ constants["w"] + constants.get("bias", 0), atol=2e-2 if precision == "fp16" else 1e-4
     )
+
+
+def test_sines_of_a_tile_share_what_large_arguments_need(tmp_path):
+    """NVIDIA: 64 elements of each thread would otherwise have copies of it, more than the instruction cache holds."""
+    onnx.save(product([("Sin", [])], 4096, 1024, 256)[0], tmp_path / "m.onnx")
+    command = [BUILD / "bin/sardonyx", "compile", tmp_path / "m.onnx", "--arch", "sm_90a", "--precision", "fp16"]
+    subprocess.run([*command, "-o", tmp_path / "m.sdx", "--cache-dir", ""], check=True, capture_output=True)
+    code = (tmp_path / "m.sdx").read_bytes()
+    assert 0 < code.count(b"cvt.rn.f64.s64") <= code.count(b".version")

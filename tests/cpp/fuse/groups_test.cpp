@@ -98,6 +98,23 @@ return %3)",
   EXPECT_THAT(kernels_of(stack(4)), ElementsAre("loop window + stack"));
 }
 
+// A part of a softmax's result, which is copied for a GEMM: rows of one length stay in registers, so it is not copied
+// there.
+TEST(Groups, RowsOfAnotherLengthAreKernelsOfTheirOwn) {
+  FuseOptions gpu = any_device();
+  gpu.split_reductions = true;
+  const auto part = [](int row, int length) {
+    return fmt::format(R"(%0 = input float32[n, {0}]
+%1 = loop float32[i < n]: max{{r < {0}}}(%0[i, r]) @"max"
+%2 = loop float32[i < n, j < {0}]: exp(%0[i, j] - %1[i]) @"exp"
+%3 = loop float32[i < n, j < {1}]: %2[i, j] @"part"
+return %2, %3)",
+                       row, length);
+  };
+  EXPECT_THAT(kernels_of(part(544, 32), gpu), ElementsAre("loop max + exp", "loop part"));
+  EXPECT_THAT(kernels_of(part(24, 8), gpu), ElementsAre("loop max + exp + part"));
+}
+
 // A norm that is stored transposed: one kernel for the statistics, one that reads and writes along memory.
 TEST(Groups, RowsThatRunAcrossMemoryAreKernelsOfTheirOwn) {
   FuseOptions gpu = any_device();
