@@ -3,6 +3,7 @@
 #include "codegen/gpu_routines.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "codegen/emit.h"
@@ -268,7 +269,9 @@ class Routine {
     std::int64_t few = 0, size = 0;
     const bool n_known = is_const_int(n, size);
     if (is_const_int(k, few) && few <= kTopkInWave && n_known && size <= kTopkRow && size_of(in(0).dtype) < 8) {
-      launch(fmt::format("routine_topk_waves<{}, {}>(b0, b1, b2, s0, s1, s2, s3);", largest, round_up(size, 64)),
+      // A power of two: LLVM 22 fails to compile five items a lane for gfx942.
+      const auto most = std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(size, 64)));
+      launch(fmt::format("routine_topk_waves<{}, {}>(b0, b1, b2, s0, s1, s2, s3);", largest, most),
              {0, output(0), output(1)}, {t, t, "i64"}, {output(0), output(1)}, {rows, n, d[2], k},
              select(any, rows * Expr(64), Expr(0)));
       return true;
