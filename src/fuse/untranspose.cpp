@@ -33,11 +33,11 @@ bool add_digits(const Expr& index, const Expr& extent, const Exprs& vars, Order&
   for (std::size_t d = 0; d < vars.size(); ++d) {
     Expr step, rest;
     std::int64_t n = 0;
-    if (!mentions(index, vars[d]) || is_const(vars[d]->args[0], 1)) continue;
     if (same(index, vars[d])) {
       order.push_back(d);
       return true;
     }
+    if (!mentions(index, vars[d]) || is_const(vars[d]->args[0], 1)) continue;
     if (!idx::split_affine(index, vars[d], step, rest) || !is_const_int(step, n)) return false;
     steps.emplace_back(-n, d);
   }

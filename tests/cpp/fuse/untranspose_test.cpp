@@ -35,6 +35,16 @@ return %5)",
   EXPECT_THAT(kernels_of(kGraph), ElementsAre("tile fc", "loop transpose", "loop window"));
 }
 
+TEST(Untranspose, BatchesOfOneAreNoException) {
+  constexpr const char* kGraph = R"(%0 = input float32[1, 64, 16]
+%1 = constant float32[16, 32] {...}
+%2 = matmul float32[n < 1, t < 64, c < 32; k < 16]: %0[n, t, k], %1[k, c] @"fc"
+%3 = loop float32[n < 1, c < 32, t < 64]: tanh(%2[n, t, c]) @"transpose"
+%4 = loop float32[n < 1, c < 32, t < 62]: sum{r < 3}(%3[n, c, t + r]) @"window"
+return %4)";
+  EXPECT_THAT(kernels_of(kGraph, untransposing()), ElementsAre("tile fc + transpose", "loop window"));
+}
+
 TEST(Untranspose, ReadersThatNeedTheOrderAreAReason) {
   constexpr const char* kGraph = R"(%0 = input float32[n, 64, 16]
 %1 = constant float32[16, 32] {...}
