@@ -409,6 +409,12 @@ def timm_rows() -> list[Architecture]:
     return [Architecture(name, "timm", timm_model(name), images(3, size, size)) for name, size in MODELS.items()]
 
 
+def field_rows() -> list[Architecture]:
+    from zoo_fields import FIELDS
+
+    return [Architecture(name, "field", make, inputs) for name, (make, inputs) in FIELDS.items()]
+
+
 def architectures(small: bool = False) -> list[Architecture]:
-    """At their real sizes, or `small`: for comparisons of results, on simulated chips too (timm's have one size)."""
-    return torchvision_rows(small) + transformers_rows(small) + diffusion_rows(small) + timm_rows()
+    """At their real sizes, or `small`: for comparisons of results, on simulated chips too (timm's and other fields' have one size)."""
+    return torchvision_rows(small) + transformers_rows(small) + diffusion_rows(small) + timm_rows() + field_rows()

@@ -144,6 +144,7 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   o.hoist_elementwise = true;
   o.separate_windows = 64;
   o.conv_by_taps = true;
+  o.channel_order = true;
   o.subpixel_convolution = chip_of(arch).policy.subpixel_convolution;
   o.row_groups = true;
   o.transpose_gemm = true;

@@ -16,6 +16,9 @@ constexpr std::int64_t kLeastPixels = 8192;  // of an image: below, a second lau
 struct Sizes {
   std::int64_t channels = 0, outputs = 0, height = 0, width = 0, rows = 0, columns = 0;  // rows x columns: taps
   std::int64_t products() const { return outputs * rows * columns; }
+  bool by_columns() const { return products() > kMostColumns; }  ///< the taps of a row; its column stays in K
+  /// Of the convolution's result, if by columns: whole vectors.
+  std::int64_t filled() const { return (outputs * columns + kVector - 1) / kVector * kVector; }
 };
 
 // Why the convolution stays; null if it is divided. An empty reason: it has nothing to do with this pass.
@@ -23,13 +26,14 @@ const char* obstacle(const Node& n, const ConvOp& c, const std::unordered_set<co
   const Value *x = n.inputs[0], *w = n.inputs[1];
   if (x->rank() != 4 || c.transposed || c.groups != 1 || !is_float(x->dtype) || size_of(x->dtype) != 2) return "";
   if (!is_const_int(w->shape[0], s.outputs) || !is_const_int(w->shape[2], s.rows) ||
-      !is_const_int(w->shape[3], s.columns) || s.products() > kMostColumns || s.rows * s.columns < kLeastTaps)
+      !is_const_int(w->shape[3], s.columns) || s.outputs * s.columns > kMostColumns || s.rows * s.columns < kLeastTaps)
     return "";
+  if (s.by_columns() && s.columns < kLeastTaps) return "";
   if (!constants.count(w->producer)) return "its weights are not constant";
   if (std::any_of(c.strides.begin(), c.strides.end(), [](std::int64_t k) { return k != 1; })) return "it has strides";
   // Products are written and read in float32.
-  if (!is_const_int(x->shape[1], s.channels) || s.channels % kVector != 0 || s.channels < 4 * s.products() / kVector ||
-      s.channels < 4 * kVector)
+  if (!is_const_int(x->shape[1], s.channels) || s.channels % kVector != 0 ||
+      s.channels < 4 * std::min(s.products(), s.filled()) / kVector || s.channels < 4 * kVector)
     return "it has few channels, or no whole vectors of them";
   if (!is_const_int(x->shape[2], s.height) || !is_const_int(x->shape[3], s.width) || s.height * s.width < kLeastPixels)
     return "its images are small, or their size is not known";
@@ -49,6 +53,36 @@ Value* products(Graph& g, Value* x, Value* w, const Sizes& s) {
   m.b = load(x, x->dtype, {image, m.k, idx::floordiv(pixel, s.width), idx::mod(pixel, s.width)});
   const Exprs shape = {x->shape[0], s.products(), s.height * s.width};
   return g.add_node(m, {taps, x}, {{DType::kFloat32, shape}})->outputs[0];
+}
+
+// For each image, output and tap of a row, the sum over the channels and the taps of the column: float32
+// [images, filled, rows of the result, pixels of a row].
+Value* columns(Graph& g, const Node& n, const ConvOp& old, const Sizes& s) {
+  Value *x = n.inputs[0], *w = n.inputs[1];
+  const Expr k = loop_var(s.filled()), c = loop_var(s.channels), r = loop_var(s.rows), one = loop_var(1);
+  const Expr output = idx::floordiv(k, s.columns), tap = idx::mod(k, s.columns);
+  Value* taps = g.add_loop({k, c, r, one}, select(compare(Op::kLt, k, s.outputs * s.columns),
+                                                  load(w, w->dtype, {output, c, r, tap}), constant(0, w->dtype)));
+  ConvOp conv;
+  conv.exact = old.exact;
+  conv.strides = {1, 1};
+  conv.dilations = {old.dilations[0], 1};
+  conv.pads_begin = {old.pads_begin[0], 0};
+  conv.pads_end = {old.pads_end[0], 0};
+  const Exprs shape = {x->shape[0], s.filled(), n.outputs[0]->shape[2], x->shape[3]};
+  return g.add_node(conv, {x, taps}, {{DType::kFloat32, shape}})->outputs[0];
+}
+
+// Adds up what the taps of a row gave.
+LoopOp sums_of_columns(const Node& n, const ConvOp& c, const Value* columns, const Sizes& s) {
+  const Value* out = n.outputs[0];
+  const Exprs vars = vars_of(out->shape);
+  const Expr k = loop_var(s.columns), x = vars[3] + k * c.dilations[1] - c.pads_begin[1];
+  const Expr one = load(columns, DType::kFloat32, {vars[0], vars[1] * Expr(s.columns) + k, vars[2], x});
+  const Expr within = logical_and(compare(Op::kGe, x, 0), compare(Op::kLt, x, s.width));
+  Expr sum = reduce(ReduceKind::kSum, {k}, select(within, one, constant(0, DType::kFloat32)));
+  if (c.has_bias) sum = binary(Op::kAdd, sum, cast(load(n.inputs[2], n.inputs[2]->dtype, {vars[1]}), DType::kFloat32));
+  return {vars, cast(sum, out->dtype)};
 }
 
 // Adds up what the taps under each output gave.
@@ -83,8 +117,8 @@ void conv_by_taps(Graph& g, const FuseOptions& options) {
       continue;
     }
     g.origin = n.origin;
-    const Value* all = products(g, n.inputs[0], n.inputs[1], s);
-    n.op = sums(n, *c, all, s);
+    n.op = s.by_columns() ? sums_of_columns(n, *c, columns(g, n, *c, s), s)
+                          : sums(n, *c, products(g, n.inputs[0], n.inputs[1], s), s);
     refresh_inputs(n);
   }
   g.origin.clear();

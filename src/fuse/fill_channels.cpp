@@ -8,7 +8,7 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::int64_t kMostChannels = 32;  // with more, element-wise loads cost less than copying the image
+constexpr std::int64_t kMostChannels = 32;  // with more, pixels are not folded, and only channels added
 constexpr std::int64_t kMostFilled = 3;     // channels with padding, relative to without: zeros are multiplied too
 
 class Filler {
@@ -34,7 +34,7 @@ class Filler {
     const bool bytes = x->dtype == DType::kInt8 || x->dtype == DType::kUInt8;
     if ((!is_float(x->dtype) && !bytes) || size_of(x->dtype) > 4 || !is_const_int(x->shape[1], channels)) return;
     const std::int64_t vec = 16 / static_cast<std::int64_t>(size_of(x->dtype)), step = c.strides[last];
-    if (channels > kMostChannels || channels % vec == 0) return;
+    if (channels % vec == 0) return;
     const auto reject = [&](const char* why) {
       remark(options_, "fill_channels", n.origin, [&] { return std::string(why); },
              {{"channels", std::to_string(channels)}});
@@ -44,6 +44,7 @@ class Filler {
     if (c.transposed || c.groups != 1) return reject("it is transposed or grouped");
     g_.origin = n.origin;
     if (patches(n, c)) return;
+    if (channels > kMostChannels) return add_channels(n, vec);
     if (c.dilations[last] != 1) return reject("its last dim is dilated");
     if (!is_const_int(w->shape[last + 2], taps) || step > 64)
       return reject("its kernel size or stride is unknown or large");
@@ -51,7 +52,10 @@ class Filler {
     const std::int64_t pace = step * outputs_of_window;
     std::int64_t filled = channels;
     while (pace * filled % vec != 0) ++filled;
-    if (filled > kMostFilled * channels) return reject("too many channels would be zeros");
+    if (filled > kMostFilled * channels) {
+      if (taps_become_channels(n, c, vec)) return;
+      return reject("too many channels would be zeros");
+    }
     if (options_.short_vectors && folds_in_place(n, c, channels, taps)) return;
     const std::int64_t groups = (pace - step + taps + pace - 1) / pace;  // taps of the new last dim
     const Expr inner = pace * filled, width = idx::floordiv(out->shape[last + 2], outputs_of_window) + (groups - 1);
@@ -66,7 +70,7 @@ class Filler {
     at[last + 2] = vars[last + 2] * pace + idx::floordiv(vars[1], filled) - c.pads_begin[last];
     Expr inside = logical_and(compare(Op::kGe, at[last + 2], 0), compare(Op::kLt, at[last + 2], x->shape[last + 2]));
     if (filled != channels) inside = logical_and(inside, compare(Op::kLt, at[1], channels));
-    Value* image = g_.add_loop(vars, select(inside, load(x, x->dtype, at), constant(0, x->dtype)));
+    Value* image = g_.add_loop(vars, select(inside, load(x, x->dtype, at), constant(c.padding, x->dtype)));
 
     // weights[o * outputs + k, r * filled + c, .., j] = w[k, c, .., pace * j + r - step * o]
     Exprs own;
@@ -86,6 +90,56 @@ class Filler {
     c.pads_begin[last] = c.pads_end[last] = 0;
     n.inputs[0] = image;
     n.inputs[1] = weights;
+  }
+
+  // Adds channels of zeros up to the next vector. Where a window has one tap, element-wise loads cost less than copying
+  // the image; others load each element once for each tap.
+  void add_channels(Node& n, std::int64_t vec) {
+    const Value* w = n.inputs[1];
+    const Expr channels = n.inputs[0]->shape[1];
+    if (is_const(idx::product(Exprs(w->shape.begin() + 2, w->shape.end())), 1)) return;
+    for (Value** v : {&n.inputs[0], &n.inputs[1]}) {
+      Exprs vars = vars_of((*v)->shape);
+      vars[1] = loop_var(idx::ceildiv(channels, vec) * Expr(vec));
+      *v = g_.add_loop(
+          vars, select(compare(Op::kLt, vars[1], channels), load(*v, (*v)->dtype, vars), constant(0, (*v)->dtype)));
+    }
+  }
+
+  // One or two channels would be mostly zeros in a vector: all taps along the last dim become channels of a kernel
+  // that is one wide. Returns whether at most two thirds of these are zeros.
+  bool taps_become_channels(Node& n, ConvOp& c, std::int64_t vec) {
+    Value *x = n.inputs[0], *w = n.inputs[1];
+    const std::size_t last = c.strides.size() - 1;
+    std::int64_t channels = 0, taps = 0;
+    if (!is_const_int(x->shape[1], channels) || !is_const_int(w->shape[last + 2], taps)) return false;
+    const std::int64_t terms = channels * taps, filled = (terms + vec - 1) / vec * vec;
+    if (filled > kMostFilled * terms) return false;
+
+    // image[.., r * channels + c, .., j] = x[.., c, .., stride * j + dilation * r - pad], zero outside
+    Exprs vars = vars_of(x->shape);
+    vars[1] = loop_var(Expr(filled));
+    vars[last + 2] = loop_var(n.outputs[0]->shape[last + 2]);
+    Exprs at = vars;
+    at[1] = idx::mod(vars[1], channels);
+    at[last + 2] = vars[last + 2] * c.strides[last] + idx::floordiv(vars[1], channels) * Expr(c.dilations[last]) -
+                   c.pads_begin[last];
+    Expr inside = logical_and(compare(Op::kGe, at[last + 2], 0), compare(Op::kLt, at[last + 2], x->shape[last + 2]));
+    inside = logical_and(inside, compare(Op::kLt, vars[1], terms));
+    n.inputs[0] = g_.add_loop(vars, select(inside, load(x, x->dtype, at), constant(c.padding, x->dtype)));
+
+    // weights[k, r * channels + c, .., 0] = w[k, c, .., r]
+    Exprs own = vars_of(w->shape);
+    own[1] = loop_var(Expr(filled));
+    own[last + 2] = loop_var(1);
+    Exprs from = own;
+    from[1] = idx::mod(own[1], channels);
+    from[last + 2] = idx::floordiv(own[1], channels);
+    n.inputs[1] =
+        g_.add_loop(own, select(compare(Op::kLt, own[1], terms), load(w, w->dtype, from), constant(0, w->dtype)));
+    c.strides[last] = c.dilations[last] = 1;
+    c.pads_begin[last] = c.pads_end[last] = 0;
+    return true;
   }
 
   // How many neighbouring outputs one window computes. With one, the copy engine is the limit where windows overlap: on

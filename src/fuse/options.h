@@ -92,6 +92,8 @@ struct FuseOptions {
   bool conv_by_taps = false;
   /// Transposed convolutions become convolutions without strides (fuse/subpixel_convolution.h).
   bool subpixel_convolution = false;
+  /// Convolutions with constant weights take the order in which a loop reads their channels (fuse/channel_order.h).
+  bool channel_order = false;
   /// Loops whose result is read in another shape take that shape (fuse/compute_views.h).
   bool compute_views = false;
   /// Element-wise work after a transpose of a window's result is done before it (fuse/hoist_elementwise.h).

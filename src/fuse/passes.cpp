@@ -4,6 +4,7 @@
 
 #include "fuse/append_sources.h"
 #include "fuse/attention.h"
+#include "fuse/channel_order.h"
 #include "fuse/closed_forms.h"
 #include "fuse/compute_views.h"
 #include "fuse/conv_by_taps.h"
@@ -87,6 +88,12 @@ constexpr Pass kPasses[] = {
      "number of channels.",
      [](const FuseOptions& o) { return o.merge_groups && !o.disabled; },
      [](PassState& s) { merge_groups(s.graph, s.options); }},
+    {"channel_order", "channel_order, unless fusion is off",
+     "Rearranges a convolution's weights instead of the channels of its result.",
+     "After types are final, which decide whether the weights are constants of their own; before conv_by_taps, after "
+     "which the result is no convolution's, and before inlining, which fuses the loop into its readers.",
+     [](const FuseOptions& o) { return o.channel_order && !o.disabled; },
+     [](PassState& s) { channel_order(s.graph, s.options); }},
     {"conv_by_taps", "conv_by_taps, unless fusion is off",
      "Computes a convolution of large images to few channels as a GEMM of pixels and all taps, and adds up its "
      "results.",

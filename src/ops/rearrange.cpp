@@ -1,6 +1,7 @@
 // Operators that change a tensor's shape or repeat it: Squeeze, Unsqueeze, Flatten, Expand, Tile, DepthToSpace ...
 #include <algorithm>
 
+#include "graph/analysis.h"
 #include "ops/families.h"
 #include "ops/tensor.h"
 
@@ -122,10 +123,17 @@ void depth_to_space_op(OpContext& c) {
   Graph& g = c.graph();
   const Exprs s = c.in(0)->shape;
   const Expr depth = quotient(c, s[1], b * b);
-  const bool dcr = mode == "DCR";
-  Value* v =
-      tensor::reshape(g, c.in(0), dcr ? Exprs{s[0], b, b, depth, s[2], s[3]} : Exprs{s[0], depth, b, b, s[2], s[3]});
-  v = tensor::transpose(g, v, dcr ? std::vector<int>{0, 3, 4, 1, 5, 2} : std::vector<int>{0, 1, 4, 2, 5, 3});
+  Value* x = c.in(0);
+  if (mode == "CRD") {
+    // Channels in the other mode's order: a convolution before takes it over (fuse/channel_order.h), and a pixel's
+    // channels are then contiguous in the result.
+    const Exprs vars = vars_of(s);
+    Exprs at = vars;
+    at[1] = idx::mod(vars[1], depth) * Expr(b * b) + idx::floordiv(vars[1], depth);
+    x = g.add_loop(vars, load(x, x->dtype, at));
+  }
+  Value* v = tensor::reshape(g, x, {s[0], b, b, depth, s[2], s[3]});
+  v = tensor::transpose(g, v, {0, 3, 4, 1, 5, 2});
   c.out(0, tensor::reshape(g, v, {s[0], depth, s[2] * b, s[3] * b}));
 }
 

@@ -31,6 +31,23 @@ return %5)",
               by_taps());
 }
 
+// 7 x 7 taps of three outputs would be 147 results for each pixel: those of a column are added by the convolution.
+TEST(ConvByTaps, ALargeWindowIsDividedByColumns) {
+  expect_pass("conv_by_taps", R"(%0 = input float16[n, 64, 106, 96]
+%1 = constant float16[3, 64, 7, 7] {...}
+%2 = constant float16[3] {...}
+%3 = conv float16[n, 3, 102, 90]: %0, %1, %2 {pads = [1, 0, 1, 0]} @"last"
+return %3)",
+              R"(%0 = input float16[n, 64, 106, 96]
+%1 = constant float16[3, 64, 7, 7] {...}
+%2 = constant float16[3] {...}
+%3 = loop float16[k < 24, c < 64, r < 7, o < 1]: select(k < 21, %1[floordiv(k, 7), c, r, mod(k, 7)], 0.0:float16) @"last"
+%4 = conv float32[n, 24, 102, 96]: %0, %3 {pads = [1, 0, 1, 0]} @"last"
+%5 = loop float16[n < n, o < 3, y < 102, x < 90]: float16(sum{k < 7}(%4[n, o * 7 + k, y, x + k]) + float32(%2[o])) @"last"
+return %5)",
+              by_taps());
+}
+
 // Without strides and with whole vectors of enough channels; {0}: input, {1}: weights, {2}: output, {3}: attributes.
 TEST(ConvByTaps, OtherConvolutionsStay) {
   const auto graph = [](const char* in, const char* weights, const char* out,

@@ -175,6 +175,38 @@ return %2)",
   }
 }
 
+// A vector of eight would have seven zeros; taps along the last dim have five.
+TEST(FillChannels, TapsOfOneChannelBecomeChannels) {
+  expect_pass("fill_channels", R"(%0 = input float16[n, 1, 20, 20]
+%1 = constant float16[64, 1, 3, 3] {...}
+%2 = conv float16[n, 64, 20, 9]: %0, %1 {strides = [1, 2], pads = [1, 0, 1, 0]}
+return %2)",
+              R"(%0 = input float16[n, 1, 20, 20]
+%1 = constant float16[64, 1, 3, 3] {...}
+%2 = loop float16[o < 64, c < 8, y < 3, x < 1]: select(c < 3, %1[o, mod(c, 1), y, floordiv(c, 1)], 0.0:float16)
+%3 = loop float16[i < n, c < 8, y < 20, x < 9]: select(x * 2 + c < 20 && c < 3, %0[i, 0, y, x * 2 + c], 0.0:float16)
+%4 = conv float16[n, 64, 20, 9]: %3, %2 {strides = [1, 1], pads = [1, 0, 1, 0]}
+return %4)",
+              filling());
+}
+
+// Many channels get zeros, and keep their window.
+TEST(FillChannels, ManyChannelsAreFilled) {
+  const char* graph = R"(%0 = input float16[n, 150, 400]
+%1 = constant float16[150, 150, {0}] {{...}}
+%2 = conv float16[n, 150, {1}]: %0, %1
+return %2)";
+  expect_pass("fill_channels", fmt::format(fmt::runtime(graph), 3, 398),
+              R"(%0 = input float16[n, 150, 400]
+%1 = constant float16[150, 150, 3] {...}
+%2 = loop float16[o < 150, c < 152, x < 3]: select(c < 150, %1[o, c, x], 0.0:float16)
+%3 = loop float16[i < n, c < 152, x < 400]: select(c < 150, %0[i, c, x], 0.0:float16)
+%4 = conv float16[n, 150, 398]: %3, %2
+return %4)",
+              filling());
+  expect_unchanged("fill_channels", fmt::format(fmt::runtime(graph), 1, 400), filling());
+}
+
 TEST(FillChannels, GroupedConvolutionsAreAReason) {
   const char* graph = R"(%0 = input float32[1, 6, 8]
 %1 = constant float32[8, 3, 2] {...}
