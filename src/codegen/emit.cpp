@@ -101,9 +101,9 @@ void Emitter::open(const std::string& header) {
   scopes_.emplace_back();
 }
 
-void Emitter::close() {
+void Emitter::close(const char* after) {
   scopes_.pop_back();
-  line("}");
+  line(std::string("}") + after);
 }
 
 void Emitter::bind(const Expr& var, const std::string& name) { scopes_.back()[var] = name; }

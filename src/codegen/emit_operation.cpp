@@ -22,6 +22,8 @@ const char* quick_function(Op op) {
          : op == Op::kSigmoid ? "half_sigmoid"
          : op == Op::kTanh    ? "half_tanh"
          : op == Op::kErf     ? "half_erf"
+         : op == Op::kSin     ? "half_sin"
+         : op == Op::kCos     ? "half_cos"
                               : nullptr;
 }
 
@@ -129,6 +131,17 @@ const char* predicate_operator(Op op) {
   }
 }
 
+// In float32, rounded or not.
+bool is_sine(const Expr& e) {
+  return (e->op == Op::kSin || e->op == Op::kCos) && compute_type(e->args[0]->dtype) == DType::kFloat32;
+}
+
+// Whether the argument is not large.
+bool is_near(const Expr& sine) {
+  const Expr& x = sine->args[0];
+  return x->dtype == DType::kFloat16 || (x->op == Op::kCast && x->args[0]->dtype == DType::kFloat16);
+}
+
 bool only_halves(const Expr& e) {
   bool some = false, all = true;
   visit(e, [&](const Expr& x) {
@@ -184,6 +197,12 @@ std::string arithmetic(const Expr& e, const std::vector<std::string>& a, DType c
 
 }  // namespace
 
+bool has_far_sines(const Expr& e) {
+  bool some = false;
+  visit(e, [&](const Expr& x) { some |= is_sine(x) && !is_near(x); });
+  return some;
+}
+
 // Divisions of index expressions in 32 bits. The general ones take tens of instructions.
 bool Emitter::division(const Expr& e, const std::vector<std::string>& a, bool in_32, std::string& text) {
   if (!in_32 || (e->op != Op::kFloorDiv && e->op != Op::kMod) || e->dtype != DType::kInt64) return false;
@@ -237,12 +256,20 @@ std::string Emitter::bounded_half(const Expr& e) {
   return fmt::format("bounded_half({}, {:a}f, {:a}f)", value(x), lo, hi);
 }
 
+// A call of the function that is `e`. Of sines in float32 the prelude has forms for arguments that are not large, as
+// those from float16, and for the elements of a thread together (with_sines()).
+std::string Emitter::call(const Expr& e, const char* function, const std::string& a) const {
+  if (is_sine(e) && is_near(e)) return fmt::format("near_{}({})", function, a);
+  if (is_sine(e) && !sines.empty()) return fmt::format("{}({}, {})", function, a, sines);
+  return fmt::format("{}({})", function, a);
+}
+
 // A cheaper form, exact enough if only 16-bit values are read or written. Empty if there is none.
 std::string Emitter::half_operation(const Expr& e, const std::vector<std::string>& a) {
   if (compute_type(e->args[0]->dtype) != DType::kFloat32) return {};
   const char* quick = quick_function(e->op);
   if (quick && (for_halves || (of_halves && only_halves(e))))
-    return cast_text(DType::kFloat32, e->dtype, 1, fmt::format("{}({})", quick, a[0]));
+    return cast_text(DType::kFloat32, e->dtype, 1, call(e, quick, a[0]));
   if (!for_halves) return {};
   if (std::string text = one_plus(e); !text.empty()) return text;
   if (e->op == Op::kDiv && is_const(e->args[1])) {
@@ -275,7 +302,7 @@ std::string Emitter::operation(const Expr& e, const std::vector<std::string>& ar
   if (const char* name = predicate_function(e->op)) return fmt::format("{}({})", name, a[0]);
   const DType c = compute_type(operand);
   if (const char* name = function_name(e->op))
-    return cast_text(c, e->dtype, 1, fmt::format("{}({})", name, fmt::join(a, ", ")));
+    return cast_text(c, e->dtype, 1, call(e, name, fmt::format("{}", fmt::join(a, ", "))));
   return cast_text(c, e->dtype, 1, arithmetic(e, a, c));
 }
 
