@@ -22,6 +22,9 @@ constexpr std::int64_t kSortedInShared = sdx::layout::kSortedInShared, kChunk = 
 // thread each.
 constexpr std::int64_t kMostPartedLines = 256, kShortColumn = 64, kManyColumns = 65536, kManyStrips = 96;
 
+// Of recurrent layers: float32 weights that a thread keeps, workgroups of a cluster, lanes of a unit.
+constexpr std::int64_t kMostWeights = 192, kMostClusterWeights = 128, kMostCluster = 8, kMostSlices = 16;
+
 // The kernels' type for elements that are compared or added; null for others.
 const char* element(DType t) {
   switch (t) {
@@ -55,7 +58,7 @@ std::int64_t round_up(std::int64_t x, std::int64_t to) { return std::max<std::in
 
 class Routine {
  public:
-  Routine(const Node& node, const RoutineOp& op) : op_(op) {
+  Routine(const Node& node, const RoutineOp& op, const Chip& chip) : op_(op), chip_(chip) {
     for (const Value* v : node.inputs) tensors_.push_back(v);
     inputs_ = static_cast<int>(node.inputs.size());
     for (const Value* v : node.outputs) tensors_.push_back(v);
@@ -351,6 +354,25 @@ class Routine {
     return true;
   }
 
+  // How routines_recurrent_scan.h divides a layer; empty: its weights do not fit the registers.
+  struct RecurrentDivision {
+    std::int64_t hidden, slices, cluster;
+  };
+  std::optional<RecurrentDivision> recurrent_division(std::int64_t gates) const {
+    std::int64_t hidden = 0;
+    if (!is_const_int(in(1).shape[1], hidden) || hidden < 1) return {};
+    // Weights of a thread, which has 255 or 256 registers. With a cluster, less of them is better.
+    const bool clusters = chip_.has(Feature::kClusters);
+    const std::int64_t most = clusters ? kMostClusterWeights : kMostWeights;
+    for (std::int64_t c = 1; c <= (clusters ? kMostCluster : 1); c *= 2) {
+      std::int64_t slices = kMostSlices;
+      while (slices > 1 && kWorkgroup / slices * c < hidden) slices /= 2;
+      if (kWorkgroup / slices * c < hidden) continue;
+      if (round_up(hidden, 4 * slices) / slices * gates <= most) return RecurrentDivision{hidden, slices, c};
+    }
+    return {};
+  }
+
   bool recurrent() {
     for (std::size_t k = 0; k < op_.params.size(); ++k)
       if (!known(k)) return false;
@@ -369,17 +391,35 @@ class Routine {
                                  number(op_.floats[f]), number(op_.floats[f + 1]));
     }
     const bool lstm = kind == 2, two_phases = kind == 1 && variant == 0;
-    const Expr state = d[0] * batch * hidden;
-    const int gated = workspace(in(0).dtype, two_phases ? state * Expr(2) : Expr(1));
-    const std::string call = fmt::format(
-        "constexpr RecurrentLayer<{0}> layer = {{{1}, {2}, {{{3}}}, {{{4}}}, {5}}};\n"
-        "  routine_recurrent<{0}>(layer, b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, s0, s1, s2, s3, number);",
-        t, kind, variant, reversed, functions, number(op_.floats[0]));
+    const std::string layer = fmt::format("constexpr RecurrentLayer<{}> layer = {{{}, {}, {{{}}}, {{{}}}, {}}};\n  ", t,
+                                          kind, variant, reversed, functions, number(op_.floats[0]));
     // Layers without a cell state get h in its place, which the kernel does not access.
     const int c_last = lstm ? output(2) : output(1);
-    launch(call, {0, 1, 2, 3, lstm ? 4 : 3, lstm ? 5 : 2, 6, output(0), output(1), c_last, gated},
-           {t, t, t, t, t, t, "i32", t, t, t, t}, {output(0), output(1), c_last, gated}, {d[0], steps, batch, hidden},
-           d[0] * batch * idx::ceildiv(hidden, kUnits) * Expr(kWorkgroup),
+    const std::vector<int> tensors = {0, 1, 2, 3, lstm ? 4 : 3, lstm ? 5 : 2, 6, output(0), output(1), c_last};
+    if (const auto n = recurrent_division(kind == 0 ? 1 : kind == 1 ? 3 : 4); n && in(0).dtype == DType::kFloat32) {
+      // Few sequences each, so that all clusters run at once. Those of a part of the multiprocessors may not fit.
+      const int units = chip_.product().units, room = n->cluster > 1 ? units * 3 / 4 : units;
+      const Expr together = idx::min(Expr(n->slices), idx::max(idx::ceildiv(d[0] * batch * Expr(n->cluster), room), 1));
+      launch(layer + fmt::format("routine_recurrent_scan<RecurrentDivision<{}, {}, {}>, {}, {}>(layer, b0, b1, b2, b3, "
+                                 "b4, b5, b6, b7, b8, b9, s0, s1, s2, s3);",
+                                 n->hidden, n->slices, n->cluster, kind, two_phases),
+             tensors, {t, t, t, t, t, t, "i32", t, t, t}, {output(0), output(1), c_last},
+             {d[0], steps, batch, together}, d[0] * idx::ceildiv(batch, together) * Expr(n->cluster * kWorkgroup));
+      KernelSpec& kernel = r.launches.back().kernel;
+      kernel.headers = {"routines_recurrent_scan.h"};
+      kernel.bounds = {.threads = static_cast<std::uint32_t>(kWorkgroup), .min_blocks = 1, .min_waves = 1};
+      if (n->cluster > 1) kernel.bounds.cluster = static_cast<std::uint32_t>(n->cluster);
+      return true;
+    }
+    const Expr state = d[0] * batch * hidden;
+    const int gated = workspace(in(0).dtype, two_phases ? state * Expr(2) : Expr(1));
+    std::vector<int> all = tensors;
+    all.push_back(gated);
+    launch(layer + fmt::format("routine_recurrent<{}>(layer, b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, s0, s1, s2, "
+                               "s3, number);",
+                               t),
+           all, {t, t, t, t, t, t, "i32", t, t, t, t}, {output(0), output(1), c_last, gated},
+           {d[0], steps, batch, hidden}, d[0] * batch * idx::ceildiv(hidden, kUnits) * Expr(kWorkgroup),
            idx::max(steps, 1) * Expr(two_phases ? 2 : 1));
     return true;
   }
@@ -390,6 +430,7 @@ class Routine {
   }
 
   const RoutineOp& op_;
+  const Chip& chip_;
   std::vector<const Value*> tensors_;
   int inputs_ = 0;
   const char* header_ = "";
@@ -397,10 +438,10 @@ class Routine {
 
 }  // namespace
 
-std::optional<GpuRoutine> generate_gpu_routine(const Node& node) {
+std::optional<GpuRoutine> generate_gpu_routine(const Node& node, const Chip& chip) {
   const auto* op = node.as<RoutineOp>();
   if (!op) return std::nullopt;
-  Routine routine(node, *op);
+  Routine routine(node, *op, chip);
   if (!routine.generate()) return std::nullopt;
   return std::move(routine.r);
 }

@@ -6,6 +6,7 @@
 
 #include "graph/graph.h"
 #include "program/kernel_spec.h"
+#include "target/chip.h"
 
 namespace sardonyx::codegen {
 
@@ -30,6 +31,6 @@ struct GpuRoutine {
 };
 
 /// Empty if this routine runs on the CPU, even in a program for a GPU.
-std::optional<GpuRoutine> generate_gpu_routine(const Node& node);
+std::optional<GpuRoutine> generate_gpu_routine(const Node& node, const Chip& chip);
 
 }  // namespace sardonyx::codegen

@@ -1,0 +1,246 @@
+// All steps of a recurrent layer in one launch, where the recurrent weights fit the registers of a workgroup, or on
+// Hopper of a cluster of them. src/routines/recurrent.cpp has the equations and the layout of tensors.
+//
+// A workgroup keeps the weights of kThreads / S units (of each gate): S neighbouring lanes divide the sum over the
+// previous state h, four rows of every 4 S to each. h is in the shared memory of every workgroup of the cluster, and
+// each unit's lanes write its new value there. Up to S sequences take part; lane k of a unit has the state of the k-th.
+#pragma once
+#include "routines_recurrent.h"
+#include "tma_copy.h"
+
+namespace sdx {
+
+/// Sizes that the launch decides. C: workgroups of a cluster.
+template <u32 Hidden, u32 Slices, u32 C>
+struct RecurrentDivision {
+  static constexpr u32 kHidden = Hidden, kSlices = Slices, kCluster = C, kUnits = kThreads / Slices;
+  static constexpr u32 kFours = (Hidden + 4 * Slices - 1) / (4 * Slices), kRows = kFours * 4 * Slices;
+  static_assert(kUnits * C >= Hidden && Slices <= 16);
+};
+
+namespace recurrent_detail {
+
+template <u32 Count>
+alignas(16) static SDX_SHARED f32 states[Count];  // two of each sequence: [2][S][rows]
+
+/// Marks x as known in a register only, so that it is not loaded again in each step.
+SDX_FN void keep(f32& x) {
+#if defined(__AMDGCN__)
+  asm volatile("" : "+v"(x));
+#elif defined(__NVPTX__)
+  asm volatile("" : "+f"(x));
+#endif
+}
+
+/// The weights of a thread, and sums with them. Gates: those that one of a unit's weights belong to.
+template <class N, u32 Gates>
+struct Weights {
+  using Four = f32 __attribute__((ext_vector_type(4)));
+  f32 w[Gates][N::kFours * 4];
+
+  SDX_FN void load(const f32* r, u32 unit, u32 slice) {
+#pragma clang loop unroll(full)
+    for (u32 k = 0; k < N::kFours * 4; ++k) {
+      const u32 row = (k / 4 * N::kSlices + slice) * 4 + k % 4;
+      const bool inside = row < N::kHidden && unit < N::kHidden;
+      const f32* from = r + (inside ? row * (Gates * N::kHidden) + unit : 0);
+#pragma clang loop unroll(full)
+      for (u32 g = 0; g < Gates; ++g) w[g][k] = inside ? from[g * N::kHidden] : 0.0f;
+    }
+#pragma clang loop unroll(full)
+    for (u32 k = 0; k < N::kFours * 4; ++k)
+#pragma clang loop unroll(full)
+      for (u32 g = 0; g < Gates; ++g) keep(w[g][k]);
+  }
+
+  /// Sums over the state at `h` (of buffer and sequence) of the gates [First, First + Count), in all lanes of a unit.
+  template <u32 First, u32 Count, class Shared>
+  SDX_FN void sums(Shared* h, u32 slice, f32 (&sum)[Count]) const {
+    constexpr u32 kParts = Count == 1 ? 4 : Count == 2 ? 2 : 1;  // sums that do not wait for one another
+    f32 part[Count][kParts] = {};
+#pragma clang loop unroll(full)
+    for (u32 i = 0; i < N::kFours; ++i) {
+      const Four x = *(const __attribute__((address_space(3))) Four*)(h + (i * N::kSlices + slice) * 4);
+#pragma clang loop unroll(full)
+      for (u32 e = 0; e < 4; ++e)
+#pragma clang loop unroll(full)
+        for (u32 g = 0; g < Count; ++g) part[g][e % kParts] = fma(x[e], w[First + g][i * 4 + e], part[g][e % kParts]);
+    }
+#pragma clang loop unroll(full)
+    for (u32 g = 0; g < Count; ++g) {
+#pragma clang loop unroll(full)
+      for (u32 e = 1; e < kParts; ++e) part[g][0] += part[g][e];
+      sum[g] = reduce_lanes(part[g][0], N::kSlices, [](f32 a, f32 b) { return a + b; });
+    }
+  }
+};
+
+/// Stores x to the same place of the shared memory of all workgroups of the cluster.
+template <u32 C, class Shared>
+SDX_FN void store_to_all(Shared* to, f32 x) {
+#if defined(__NVPTX__) && __CUDA_ARCH__ >= 900
+  if constexpr (C > 1) {
+    const u32 at = tma_detail::shared_address(to);
+#pragma clang loop unroll(full)
+    for (u32 rank = 0; rank < C; ++rank)
+      asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(tma_detail::in_workgroup(at, rank)), "f"(x) : "memory");
+    return;
+  }
+#endif
+  *to = x;
+}
+
+/// A barrier of the cluster, with what need not be seen behind it in between.
+template <u32 C, class Between>
+SDX_FN void synchronize(const Between& between) {
+#if defined(__NVPTX__) && __CUDA_ARCH__ >= 900
+  if constexpr (C > 1) {
+    tma_detail::cluster_arrive();
+    between();
+    tma_detail::cluster_wait();
+    return;
+  }
+#endif
+  between();
+  lds_barrier();
+}
+
+/// A unit's state of one sequence.
+struct State {
+  f32 h, c;
+};
+
+}  // namespace recurrent_detail
+
+/// The equations of one unit. x: of the gates, with the biases of W. sum: of the gates.
+template <i32 Kind>
+struct RecurrentUnit {
+  static constexpr u32 kGates = Kind == 0 ? 1 : Kind == 1 ? 3 : 4;
+  f32 bias[kGates], r_bias, peephole[3];
+  bool second;  // direction
+
+  SDX_FN void load(const f32* w_bias, const f32* peepholes, u32 hidden, u32 unit) {
+    const f32* rb = w_bias + kGates * hidden;
+#pragma clang loop unroll(full)
+    for (u32 g = 0; g < kGates; ++g) bias[g] = w_bias[g * hidden + unit];
+    // That of a GRU's last gate may be within what the reset gate multiplies.
+#pragma clang loop unroll(full)
+    for (u32 g = 0; g < (Kind == 1 ? 2 : kGates); ++g) bias[g] += rb[g * hidden + unit];
+    r_bias = Kind == 1 ? rb[2 * hidden + unit] : 0.0f;
+#pragma clang loop unroll(full)
+    for (u32 g = 0; g < 3; ++g) peephole[g] = Kind == 2 ? peepholes[g * hidden + unit] : 0.0f;
+  }
+  SDX_FN f32 apply(const RecurrentLayer<f32>& layer, u32 k, f32 v) const {
+    return second ? layer.functions[Kind + 1 + k](v, layer.clip) : layer.functions[k](v, layer.clip);
+  }
+  SDX_FN f32 gate(const RecurrentLayer<f32>& layer, u32 g, const f32* x, f32 sum) const {
+    return apply(layer, 0, x[g] + bias[g] + sum);
+  }
+  /// The new state, of a GRU with linear_before_reset.
+  SDX_FN void step(const RecurrentLayer<f32>& layer, const f32* x, const f32* sum, recurrent_detail::State& s) const {
+    if constexpr (Kind == 0) {
+      s.h = gate(layer, 0, x, sum[0]);
+    } else if constexpr (Kind == 1) {
+      const f32 z = gate(layer, 0, x, sum[0]), reset = gate(layer, 1, x, sum[1]);
+      const f32 n = apply(layer, 1, x[2] + bias[2] + reset * (r_bias + sum[2]));
+      s.h = (1.0f - z) * n + z * s.h;
+    } else {
+      const f32 in = gate(layer, 0, x, sum[0] + peephole[0] * s.c);
+      const f32 forget = layer.variant != 0 ? 1.0f - in : gate(layer, 2, x, sum[2] + peephole[2] * s.c);
+      s.c = forget * s.c + in * apply(layer, 1, x[3] + bias[3] + sum[3]);
+      const f32 out = gate(layer, 1, x, sum[1] + peephole[1] * s.c);
+      s.h = out * apply(layer, 2, s.c);
+    }
+  }
+};
+
+/// All steps. A workgroup (cluster) has up to `together` <= S sequences of a direction. Two: a GRU without
+/// linear_before_reset, whose sums over r * h need another exchange.
+template <class N, i32 Kind, bool Two>
+SDX_FN void routine_recurrent_scan(RecurrentLayer<f32> layer, const f32* xw, const f32* r, const f32* bias,
+                                   const f32* h0, const f32* c0, const f32* peepholes, const i32* lengths, f32* y,
+                                   f32* h_last, f32* c_last, i64 D, i64 steps, i64 batch, i64 together) {
+  using namespace recurrent_detail;
+  using Unit = RecurrentUnit<Kind>;
+  constexpr u32 kGates = Unit::kGates, H = N::kHidden, S = N::kSlices, C = N::kCluster, kBuffer = S * N::kRows;
+  auto* h = states<2 * kBuffer>;
+  const u32 group = block_id() / C, rank = block_id() % C, slice = thread_id() % S;
+  const u32 unit = rank * N::kUnits + thread_id() / S;
+  const i64 groups = (batch + together - 1) / together, d = group / groups, first = group % groups * together;
+  const u32 count = u32(batch - first < together ? batch - first : together);
+  const bool mine = slice < count && unit < H;
+  const i64 b = first + (mine ? slice : 0), db = d * batch + b;
+  const u32 i = mine ? unit : 0;
+  const auto length_of = [&](i64 sequence) -> i32 {
+    const i32 n = lengths[sequence];
+    return n < 0 ? 0 : n > steps ? i32(steps) : n;
+  };
+  i32 longest = 0;
+  for (u32 k = 0; k < count; ++k) longest = max(longest, length_of(first + k));
+  const i32 length = length_of(b);
+  const bool reversed = d == 0 ? layer.reversed[0] : layer.reversed[1];
+
+  Weights<N, kGates> weights;
+  weights.load(r + d * H * (kGates * H), unit, slice);
+  Unit own;
+  own.second = d != 0;
+  own.load(bias + d * 2 * kGates * H, Kind == 2 ? peepholes + d * 3 * H : peepholes, H, i);
+  State state{h0[db * H + i], 0.0f};
+  if constexpr (Kind == 2) state.c = c0[db * H + i];
+
+  // Rows beyond H stay 0.
+  for (u32 k = thread_id(); k < 2 * kBuffer; k += kThreads) h[k] = 0.0f;
+  synchronize<C>([] {});
+  if (mine) store_to_all<C>(h + slice * N::kRows + unit, state.h);
+  f32 x[kGates];
+  const auto load_x = [&](i32 s) {
+    const i32 t = s >= length ? 0 : reversed ? length - 1 - s : s;
+    const f32* from = xw + ((d * steps + t) * batch + b) * (kGates * H) + i;
+#pragma clang loop unroll(full)
+    for (u32 g = 0; g < kGates; ++g) x[g] = from[g * H];
+  };
+  synchronize<C>([&] {
+    if (longest > 0) load_x(0);
+  });
+  // The sums of the gates [First, First + Count): those of this lane's sequence.
+  const auto sums = [&]<u32 First, u32 Count>(u32 buffer, f32(&own_sum)[Count]) {
+    for (u32 k = 0; k < count; ++k) {
+      f32 sum[Count];
+      weights.template sums<First, Count>(h + buffer * kBuffer + k * N::kRows, slice, sum);
+#pragma clang loop unroll(full)
+      for (u32 g = 0; g < Count; ++g) own_sum[g] = slice == k ? sum[g] : own_sum[g];
+    }
+  };
+  for (i32 s = 0; s < longest; ++s) {
+    const bool active = mine && s < length;
+    f32 sum[kGates] = {};
+    const u32 from = Two ? 0 : s % 2, to = Two ? 0 : 1 - from;
+    if constexpr (Two) {
+      f32 gates[2] = {}, last[1] = {};
+      sums.template operator()<0, 2>(0, gates);
+      const f32 z = own.gate(layer, 0, x, gates[0]), reset = own.gate(layer, 1, x, gates[1]);
+      if (active) store_to_all<C>(h + kBuffer + slice * N::kRows + unit, reset * state.h);
+      synchronize<C>([] {});
+      sums.template operator()<2, 1>(1, last);
+      const f32 n = own.apply(layer, 1, x[2] + own.bias[2] + own.r_bias + last[0]);
+      if (active) state.h = (1.0f - z) * n + z * state.h;
+    } else {
+      sums.template operator()<0, kGates>(from, sum);
+      State next = state;
+      own.step(layer, x, sum, next);
+      if (active) state = next;
+    }
+    if (active) store_to_all<C>(h + to * kBuffer + slice * N::kRows + unit, state.h);
+    synchronize<C>([&] {
+      const i64 t = reversed ? length - 1 - s : s;
+      if (active) y[((t * D + d) * batch + b) * H + unit] = state.h;
+      load_x(s + 1);
+    });
+  }
+  if (!mine) return;
+  for (i64 t = length; t < steps; ++t) y[((t * D + d) * batch + b) * H + unit] = 0.0f;
+  h_last[db * H + unit] = state.h;
+  if constexpr (Kind == 2) c_last[db * H + unit] = state.c;
+}
+
+}  // namespace sdx
