@@ -75,35 +75,73 @@ struct Weights {
   }
 };
 
-/// Stores x to the same place of the shared memory of all workgroups of the cluster.
-template <u32 C, class Shared>
-SDX_FN void store_to_all(Shared* to, f32 x) {
+/// How workgroups pass on the state. In a cluster, each stores its part to the shared memory of all of them, where a
+/// barrier counts the bytes of one of the two buffers (st.async): one trip instead of the two of a cluster's barrier,
+/// which would wait for the stores of results too. No buffer is written before all of its readers have sent what they
+/// computed from it, because that is what the writers waited for.
 #if defined(__NVPTX__) && __CUDA_ARCH__ >= 900
-  if constexpr (C > 1) {
-    const u32 at = tma_detail::shared_address(to);
-#pragma clang loop unroll(full)
-    for (u32 rank = 0; rank < C; ++rank)
-      asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(tma_detail::in_workgroup(at, rank)), "f"(x) : "memory");
-    return;
-  }
+static SDX_SHARED u64 full[2];
 #endif
-  *to = x;
-}
+template <class N>
+struct Exchange {
+  static constexpr u32 kReaders = (N::kHidden + N::kUnits - 1) / N::kUnits;  // workgroups that have units
+  u32 bytes;
 
-/// A barrier of the cluster, with what need not be seen behind it in between.
-template <u32 C, class Between>
-SDX_FN void synchronize(const Between& between) {
+  /// All threads of the cluster must call it. Stores of shared memory before are then visible in the workgroup.
+  SDX_FN void start(u32 sequences) {
+    bytes = sequences * N::kHidden * 4;
 #if defined(__NVPTX__) && __CUDA_ARCH__ >= 900
-  if constexpr (C > 1) {
-    tma_detail::cluster_arrive();
-    between();
-    tma_detail::cluster_wait();
-    return;
-  }
+    if constexpr (N::kCluster > 1) {
+      if (thread_id() == 0) {
+        for (u32 k = 0; k < 2; ++k) tma_detail::init_barrier(tma_detail::shared_address(full + k), 1);
+        tma_detail::publish_barriers();
+        for (u32 k = 0; k < 2; ++k) tma_detail::expect_bytes(tma_detail::shared_address(full + k), bytes);
+      }
+      barrier();
+      tma_detail::cluster_barrier();
+      return;
+    }
 #endif
-  between();
-  lds_barrier();
-}
+    lds_barrier();
+  }
+  /// Stores x at `to`, which is in this buffer, for all.
+  template <class Shared>
+  SDX_FN void send(Shared* to, u32 buffer, f32 x) const {
+#if defined(__NVPTX__) && __CUDA_ARCH__ >= 900
+    if constexpr (N::kCluster > 1) {
+      const u32 at = tma_detail::shared_address(to), signal = tma_detail::shared_address(full + buffer);
+#pragma clang loop unroll(full)
+      for (u32 rank = 0; rank < kReaders; ++rank)
+        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
+                         tma_detail::in_workgroup(at, rank)),
+                     "f"(x), "r"(tma_detail::in_workgroup(signal, rank))
+                     : "memory");
+      return;
+    }
+#endif
+    *to = x;
+  }
+  /// Waits until all of the buffer has been sent for the number-th time.
+  SDX_FN void wait(u32 buffer, u32 number) const {
+#if defined(__NVPTX__) && __CUDA_ARCH__ >= 900
+    if constexpr (N::kCluster > 1) {
+      const u32 at = tma_detail::shared_address(full + buffer);
+      u32 done;
+      do {
+        asm volatile(
+            "{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\tselp.u32 "
+            "%0, 1, 0, p;\n\t}"
+            : "=r"(done)
+            : "r"(at), "r"(number & 1)
+            : "memory");
+      } while (!done);
+      if (thread_id() == 0) tma_detail::expect_bytes(at, bytes);
+      return;
+    }
+#endif
+    lds_barrier();
+  }
+};
 
 /// A unit's state of one sequence.
 struct State {
@@ -190,8 +228,11 @@ SDX_FN void routine_recurrent_scan(RecurrentLayer<f32> layer, const f32* xw, con
 
   // Rows beyond H stay 0.
   for (u32 k = thread_id(); k < 2 * kBuffer; k += kThreads) h[k] = 0.0f;
-  synchronize<C>([] {});
-  if (mine) store_to_all<C>(h + slice * N::kRows + unit, state.h);
+  barrier();
+  for (u32 k = thread_id(); k < count * H; k += kThreads)
+    h[k / H * N::kRows + k % H] = h0[(d * batch + first + k / H) * H + k % H];
+  Exchange<N> exchange;
+  exchange.start(count);
   f32 x[kGates];
   const auto load_x = [&](i32 s) {
     const i32 t = s >= length ? 0 : reversed ? length - 1 - s : s;
@@ -199,9 +240,9 @@ SDX_FN void routine_recurrent_scan(RecurrentLayer<f32> layer, const f32* xw, con
 #pragma clang loop unroll(full)
     for (u32 g = 0; g < kGates; ++g) x[g] = from[g * H];
   };
-  synchronize<C>([&] {
-    if (longest > 0) load_x(0);
-  });
+  if (longest > 0) load_x(0);
+  // In a cluster, waves without a unit would keep no one from going on without them.
+  if (C > 1 && rank * N::kUnits + thread_id() / kWave * (kWave / S) >= H) return;
   // The sums of the gates [First, First + Count): those of this lane's sequence.
   const auto sums = [&]<u32 First, u32 Count>(u32 buffer, f32(&own_sum)[Count]) {
     for (u32 k = 0; k < count; ++k) {
@@ -219,8 +260,8 @@ SDX_FN void routine_recurrent_scan(RecurrentLayer<f32> layer, const f32* xw, con
       f32 gates[2] = {}, last[1] = {};
       sums.template operator()<0, 2>(0, gates);
       const f32 z = own.gate(layer, 0, x, gates[0]), reset = own.gate(layer, 1, x, gates[1]);
-      if (active) store_to_all<C>(h + kBuffer + slice * N::kRows + unit, reset * state.h);
-      synchronize<C>([] {});
+      if (mine) exchange.send(h + kBuffer + slice * N::kRows + unit, 1, reset * state.h);
+      exchange.wait(1, s);
       sums.template operator()<2, 1>(1, last);
       const f32 n = own.apply(layer, 1, x[2] + own.bias[2] + own.r_bias + last[0]);
       if (active) state.h = (1.0f - z) * n + z * state.h;
@@ -230,12 +271,14 @@ SDX_FN void routine_recurrent_scan(RecurrentLayer<f32> layer, const f32* xw, con
       own.step(layer, x, sum, next);
       if (active) state = next;
     }
-    if (active) store_to_all<C>(h + to * kBuffer + slice * N::kRows + unit, state.h);
-    synchronize<C>([&] {
-      const i64 t = reversed ? length - 1 - s : s;
-      if (active) y[((t * D + d) * batch + b) * H + unit] = state.h;
-      load_x(s + 1);
-    });
+    // Sequences that have ended send their last state, so that every step sends as many bytes.
+    const bool more = s + 1 < longest;
+    if (more && mine) exchange.send(h + to * kBuffer + slice * N::kRows + unit, to, state.h);
+    const i64 t = reversed ? length - 1 - s : s;
+    if (active) y[((t * D + d) * batch + b) * H + unit] = state.h;
+    if (!more) break;
+    load_x(s + 1);
+    exchange.wait(to, Two ? s : s / 2);
   }
   if (!mine) return;
   for (i64 t = length; t < steps; ++t) y[((t * D + d) * batch + b) * H + unit] = 0.0f;
