@@ -135,6 +135,7 @@ class Emitter {
   std::string operation(const Expr& e, const std::vector<std::string>& a);
   std::string half_operation(const Expr& e, const std::vector<std::string>& a);
   std::string one_plus(const Expr& e);
+  std::string sine_or_cosine(const Expr& e, const std::string& c);
   std::string call(const Expr& e, const char* function, const std::string& a) const;
   std::string bounded_half(const Expr& e);
   // Quantisation by a known scale; empty: `e` is something else.

@@ -264,6 +264,21 @@ std::string Emitter::call(const Expr& e, const char* function, const std::string
   return fmt::format("{}({})", function, a);
 }
 
+// select(c, sin(x), cos(x)); empty: `e` is something else.
+std::string Emitter::sine_or_cosine(const Expr& e, const std::string& c) {
+  const Expr &sine = e->args[1], &cosine = e->args[2];
+  if (sine->op != Op::kSin || cosine->op != Op::kCos || !same(sine->args[0], cosine->args[0]) || !is_sine(sine))
+    return {};
+  const Expr& x = sine->args[0];
+  const std::string a = cast_text(x->dtype, DType::kFloat32, 1, value(x));
+  const bool half = for_halves || (of_halves && only_halves(sine));
+  const std::string name = fresh("t");
+  const std::string y =
+      fmt::format("{}sin_or_cos({}, {}{})", half ? "half_" : "", c, a, sines.empty() ? "" : fmt::format(", {}", sines));
+  line(fmt::format("const {} {} = {};", type_of(e), name, cast_text(DType::kFloat32, e->dtype, 1, y)));
+  return name;
+}
+
 // A cheaper form, exact enough if only 16-bit values are read or written. Empty if there is none.
 std::string Emitter::half_operation(const Expr& e, const std::vector<std::string>& a) {
   if (compute_type(e->args[0]->dtype) != DType::kFloat32) return {};

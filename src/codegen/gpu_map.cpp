@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "codegen/gpu_generator.h"
+#include "codegen/selected_sines.h"
 
 namespace sardonyx::codegen {
 
@@ -54,7 +55,9 @@ void leaves(const Expr& body, const Expr& inner, Exprs& out) {
 
 }  // namespace
 
-void GpuGenerator::map(const FlatLoop& f) {
+void GpuGenerator::map(const FlatLoop& loop) {
+  FlatLoop f = loop;
+  if (!f.vars.empty() && has_far_sines(f.body)) f.body = merge_selected_sines(f.body, f.vars.back());
   work_ = cost_of(f.body);
   Expr items = 1;
   for (const Expr& v : f.vars) items = items * v->args[0];

@@ -121,10 +121,13 @@ SDX_FN HalfTurns32 half_turns(f32 x) {
   const u32 n = bit_cast<u32>(t);
   return {fma(h, -kPiMid32, fma(h, -kPiHi32, x)), h, (Cos ? ~n : n) << 31};
 }
+/// One of both.
+SDX_FN HalfTurns32 half_turns(f32 x, bool cos) {
+  const f32 shift = cos ? -0.5f : 0.0f, t = fma(x, 0x1.45f306p-2f, shift) + kRound32, h = (t - kRound32) - shift;
+  return {fma(h, -kPiMid32, fma(h, -kPiHi32, x)), h, (bit_cast<u32>(t) ^ u32(cos)) << 31};
+}
 // Table sin_half24. The cube of r with what its two roundings lost, and the largest part of its factor in one fma.
-template <bool Cos>
-SDX_FN f32 near_sine(f32 x) {
-  const HalfTurns32 t = half_turns<Cos>(x);
+SDX_FN f32 near_sine(HalfTurns32 t) {
   const f32 z = t.r * t.r, cube = t.r * z;
   const f32 lost = fma(t.r, fma(t.r, t.r, -z), fma(t.r, z, -cube));
   const f32 p = poly(z, -0x1.55554cp-3f + 0x1.5p-3f, 0x1.110ed6p-7f, -0x1.9f6f6p-13f, 0x1.5da796p-19f);
@@ -132,9 +135,7 @@ SDX_FN f32 near_sine(f32 x) {
   return bit_cast<f32>(bit_cast<u32>(t.r + tail) ^ t.sign);
 }
 // For results of 16 bits, relative error at most 2^-19. Table half_sin.
-template <bool Cos>
-SDX_FN f32 near_half_sine(f32 x) {
-  const HalfTurns32 t = half_turns<Cos>(x);
+SDX_FN f32 near_half_sine(HalfTurns32 t) {
   const f32 r = fma(t.h, -kPiLo32, t.r), z = r * r;
   const f32 p = poly(z, -0x1.555128p-3f, 0x1.1071a8p-7f, -0x1.84cb68p-13f);
   return bit_cast<f32>(bit_cast<u32>(fma(r * z, p, r)) ^ t.sign);
@@ -152,10 +153,10 @@ SDX_FN bool is_far(f32 x) { return __builtin_expect(fabs(x) >= kNearSines, false
 }  // namespace detail
 
 /// Of |x| < kNearSines.
-SDX_FN f32 near_sin(f32 x) { return detail::near_sine<false>(x); }
-SDX_FN f32 near_cos(f32 x) { return detail::near_sine<true>(x); }
-SDX_FN f32 near_half_sin(f32 x) { return detail::near_half_sine<false>(x); }
-SDX_FN f32 near_half_cos(f32 x) { return detail::near_half_sine<true>(x); }
+SDX_FN f32 near_sin(f32 x) { return detail::near_sine(detail::half_turns<false>(x)); }
+SDX_FN f32 near_cos(f32 x) { return detail::near_sine(detail::half_turns<true>(x)); }
+SDX_FN f32 near_half_sin(f32 x) { return detail::near_half_sine(detail::half_turns<false>(x)); }
+SDX_FN f32 near_half_cos(f32 x) { return detail::near_half_sine(detail::half_turns<true>(x)); }
 
 /// With arguments of any size.
 struct AllSines {};
@@ -174,6 +175,20 @@ SDX_SINE(sin, near_sin, 0)
 SDX_SINE(cos, near_cos, 1)
 SDX_SINE(half_sin, near_half_sin, 0)
 SDX_SINE(half_cos, near_half_cos, 1)
+#undef SDX_SINE
+
+/// sin(x) or cos(x), for which neighbouring threads need not branch.
+#define SDX_SINE(name, near)                                                                                 \
+  SDX_FN f32 name(bool sine, f32 x) {                                                                        \
+    return detail::is_far(x) ? detail::far_sine(x, u32(!sine)) : detail::near(detail::half_turns(x, !sine)); \
+  }                                                                                                          \
+  SDX_FN f32 name(bool sine, f32 x, AllSines&) { return name(sine, x); }                                     \
+  SDX_FN f32 name(bool sine, f32 x, NearSines& all) {                                                        \
+    all.far |= fabs(x) >= kNearSines;                                                                        \
+    return detail::near(detail::half_turns(x, !sine));                                                       \
+  }
+SDX_SINE(sin_or_cos, near_sine)
+SDX_SINE(half_sin_or_cos, near_half_sine)
 #undef SDX_SINE
 
 /// Calls compute(sines), which passes `sines` to sin and cos, and once more if an argument was large.
@@ -195,6 +210,8 @@ SDX_FN f32 half_sin(f32 x) { return sin(x); }
 SDX_FN f32 half_cos(f32 x) { return cos(x); }
 SDX_FN f32 near_half_sin(f32 x) { return sin(x); }
 SDX_FN f32 near_half_cos(f32 x) { return cos(x); }
+SDX_FN f32 sin_or_cos(bool sine, f32 x) { return sine ? sin(x) : cos(x); }
+SDX_FN f32 half_sin_or_cos(bool sine, f32 x) { return sine ? sin(x) : cos(x); }
 #endif
 
 SDX_FN f32 tan(f32 x) {

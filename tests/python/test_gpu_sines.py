@@ -1,5 +1,6 @@
 """Sine and cosine on GPUs: accuracy for arguments of any size, and instructions per element."""
 
+import re
 import subprocess
 
 import numpy as np
@@ -120,3 +121,59 @@ def test_sines_of_float16_have_no_branches(tmp_path):
     code = ptx(function("Cos", TensorProto.FLOAT16, 8 * 4096), "fp32", tmp_path)
     assert b"call.uni" not in code and b"f64" not in code
     assert code.count(b"fma.rn.f32") <= 9 * 7
+
+
+def encoding(parts, rows=50, width=3):
+    """The concatenation of parts: (operator or none, factor, columns)."""
+    nodes, names, stored = [], [], []
+    for k, (operator, factor, columns) in enumerate(parts):
+        bounds = {f"b{k}": np.int64([0]), f"e{k}": np.int64([columns]), f"a{k}": np.int64([1])}
+        stored += [onnx.numpy_helper.from_array(v, n) for n, v in bounds.items()]
+        stored.append(onnx.numpy_helper.from_array(np.float32(factor), f"f{k}"))
+        nodes.append(helper.make_node("Slice", ["x", f"b{k}", f"e{k}", f"a{k}"], [f"s{k}"]))
+        nodes.append(helper.make_node("Mul", [f"s{k}", f"f{k}"], [f"m{k}"]))
+        names.append(f"y{k}" if operator else f"m{k}")
+        if operator:
+            nodes.append(helper.make_node(operator, [f"m{k}"], [f"y{k}"]))
+    nodes.append(helper.make_node("Concat", names, ["y"], axis=1))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, width])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [x], [y], stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+ENCODINGS = {
+    "powers": [(None, 1, 3), *((op, 2.0**k, 3) for k in range(6) for op in OPERATORS)],
+    "sines": [("Sin", k + 1.5, 3) for k in range(5)],
+    "uneven": [("Sin", 1, 3), ("Sin", 2, 2), ("Cos", 3, 3), ("Cos", 5, 1), ("Sin", 7, 3), (None, 2, 2), ("Cos", 2, 3)],
+}
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("chip", CHIPS)
+def test_selected_sines_are_one(chip, name, tmp_path):
+    """Encodings of positions: threads of a wave would take the sides of a concatenation one after another."""
+    parts = ENCODINGS[name]
+    model = encoding(parts)
+    x = np.random.default_rng(0).uniform(-2, 2, (50, 3)).astype(np.float32)
+    x[3, 1] = 3e5
+    columns = []
+    for operator, factor, width in parts:
+        part = x[:, :width] * np.float32(factor)
+        columns.append(OPERATORS[operator](part.astype(np.float64)) if operator else part)
+    got = sardonyx.compile(model, device=f"sim:{chip}")(x=x)["y"]
+    np.testing.assert_allclose(got, np.concatenate(columns, 1), atol=2e-7, rtol=1e-6)
+    onnx.save(model, tmp_path / "m.onnx")
+    command = [
+        BUILD / "bin/sardonyx",
+        "inspect",
+        tmp_path / "m.onnx",
+        "--device",
+        f"sim:{chip}",
+        "--kernels",
+        "--source",
+    ]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    sines = len(re.findall(r"\b(sin|cos|sin_or_cos)\(", text))
+    # Twice where packs of elements and the rest have code of their own. The last of the uneven ones is alone.
+    assert sines in ((2, 4) if name == "uneven" else (1, 2))
