@@ -2,20 +2,25 @@
 // Hopper of a cluster of them. src/routines/recurrent.cpp has the equations and the layout of tensors.
 //
 // A workgroup keeps the weights of kThreads / S units (of each gate): S neighbouring lanes divide the sum over the
-// previous state h, four rows of every 4 S to each. h is in the shared memory of every workgroup of the cluster, and
-// each unit's lanes write its new value there. Up to S sequences take part; lane k of a unit has the state of the k-th.
+// previous state h, four rows of every 4 S to each. Those that exceed a thread's registers are in shared memory. h is
+// in the shared memory of every workgroup of the cluster, and each unit's lanes write its new value there. Up to S
+// sequences take part; lane k of a unit has the state of the k-th.
 #pragma once
 #include "routines_recurrent.h"
 #include "tma_copy.h"
 
 namespace sdx {
 
-/// Sizes that the launch decides. C: workgroups of a cluster.
-template <u32 Hidden, u32 Slices, u32 C>
+extern __attribute__((address_space(3), aligned(1024))) vec16 dynamic_lds[];
+
+/// Sizes that the launch decides. C: workgroups of a cluster. Of a lane's fours of rows (of each gate), Held are in
+/// registers, as T: float32, or float16 for models whose weights have 16 bits.
+template <u32 Hidden, u32 Slices, u32 C, u32 Held, class T>
 struct RecurrentDivision {
+  using Weight = T;
   static constexpr u32 kHidden = Hidden, kSlices = Slices, kCluster = C, kUnits = kThreads / Slices;
-  static constexpr u32 kFours = (Hidden + 4 * Slices - 1) / (4 * Slices), kRows = kFours * 4 * Slices;
-  static_assert(kUnits * C >= Hidden && Slices <= 16);
+  static constexpr u32 kFours = (Hidden + 4 * Slices - 1) / (4 * Slices), kRows = kFours * 4 * Slices, kHeld = Held;
+  static_assert(kUnits * C >= Hidden && Slices <= 16 && Held <= kFours);
 };
 
 namespace recurrent_detail {
@@ -23,48 +28,98 @@ namespace recurrent_detail {
 template <u32 Count>
 alignas(16) static SDX_SHARED f32 states[Count];  // two of each sequence: [2][S][rows]
 
-/// Marks x as known in a register only, so that it is not loaded again in each step.
-SDX_FN void keep(f32& x) {
+/// Marks x as known in a register only, so that it is not loaded or computed again in each step, nor before it.
+SDX_FN void keep(u32& x) {
 #if defined(__AMDGCN__)
   asm volatile("" : "+v"(x));
 #elif defined(__NVPTX__)
-  asm volatile("" : "+f"(x));
+  asm volatile("" : "+r"(x));
 #endif
+}
+
+/// Four numbers as T.
+template <class T>
+struct FourOf {
+  u32 words[sizeof(T)];
+};
+template <class T>
+SDX_FN FourOf<T> packed(const f32 (&x)[4]) {
+  const T y[4] = {cast<T>(x[0]), cast<T>(x[1]), cast<T>(x[2]), cast<T>(x[3])};
+  return __builtin_bit_cast(FourOf<T>, y);
+}
+template <class T>
+SDX_FN f32 unpacked(const FourOf<T>& x, u32 e) {
+  if constexpr (sizeof(T) == 4)
+    return bit_cast<f32>(x.words[e]);
+  else
+    return cast<f32>(bit_cast<T>(u16(x.words[e / 2] >> (e % 2 * 16))));
 }
 
 /// The weights of a thread, and sums with them. Gates: those that one of a unit's weights belong to.
 template <class N, u32 Gates>
 struct Weights {
+  using T = typename N::Weight;
   using Four = f32 __attribute__((ext_vector_type(4)));
-  f32 w[Gates][N::kFours * 4];
+  using Words = u32 __attribute__((ext_vector_type(sizeof(T))));  // of four weights
+  using Shared = __attribute__((address_space(3))) Words;
+  static constexpr u32 kLeft = N::kFours - N::kHeld;
+  FourOf<T> w[Gates][N::kHeld ? N::kHeld : 1];
 
+  static SDX_FN Shared* more() { return (Shared*)dynamic_lds; }
+  static SDX_FN FourOf<T> read(const f32* r, u32 unit, u32 slice, u32 four, u32 gate) {
+    f32 x[4];
+#pragma clang loop unroll(full)
+    for (u32 e = 0; e < 4; ++e) {
+      const u32 row = (four * N::kSlices + slice) * 4 + e;
+      const bool inside = row < N::kHidden && unit < N::kHidden;
+      const f32 y = r[inside ? row * (Gates * N::kHidden) + gate * N::kHidden + unit : 0];
+      x[e] = inside ? y : 0.0f;
+    }
+    return packed<T>(x);
+  }
   SDX_FN void load(const f32* r, u32 unit, u32 slice) {
 #pragma clang loop unroll(full)
-    for (u32 k = 0; k < N::kFours * 4; ++k) {
-      const u32 row = (k / 4 * N::kSlices + slice) * 4 + k % 4;
-      const bool inside = row < N::kHidden && unit < N::kHidden;
-      const f32* from = r + (inside ? row * (Gates * N::kHidden) + unit : 0);
+    for (u32 i = 0; i < N::kHeld; ++i)
 #pragma clang loop unroll(full)
-      for (u32 g = 0; g < Gates; ++g) w[g][k] = inside ? from[g * N::kHidden] : 0.0f;
-    }
+      for (u32 g = 0; g < Gates; ++g) w[g][i] = read(r, unit, slice, i, g);
 #pragma clang loop unroll(full)
-    for (u32 k = 0; k < N::kFours * 4; ++k)
+    for (u32 i = 0; i < N::kHeld; ++i)
 #pragma clang loop unroll(full)
-      for (u32 g = 0; g < Gates; ++g) keep(w[g][k]);
+      for (u32 g = 0; g < Gates; ++g)
+#pragma clang loop unroll(full)
+        for (u32 k = 0; k < sizeof(T); ++k) keep(w[g][i].words[k]);
+    if constexpr (kLeft > 0)
+#pragma clang loop unroll_count(2)
+      for (u32 i = 0; i < kLeft; ++i)
+#pragma clang loop unroll(full)
+        for (u32 g = 0; g < Gates; ++g)
+          more()[(i * Gates + g) * kThreads + thread_id()] =
+              __builtin_bit_cast(Words, read(r, unit, slice, N::kHeld + i, g));
   }
 
   /// Sums over the state at `h` (of buffer and sequence) of the gates [First, First + Count), in all lanes of a unit.
-  template <u32 First, u32 Count, class Shared>
-  SDX_FN void sums(Shared* h, u32 slice, f32 (&sum)[Count]) const {
+  template <u32 First, u32 Count, class State>
+  SDX_FN void sums(State* h, u32 slice, f32 (&sum)[Count]) const {
     constexpr u32 kParts = Count == 1 ? 4 : Count == 2 ? 2 : 1;  // sums that do not wait for one another
     f32 part[Count][kParts] = {};
-#pragma clang loop unroll(full)
-    for (u32 i = 0; i < N::kFours; ++i) {
+    const auto add = [&](u32 i, auto weights) {
       const Four x = *(const __attribute__((address_space(3))) Four*)(h + (i * N::kSlices + slice) * 4);
 #pragma clang loop unroll(full)
-      for (u32 e = 0; e < 4; ++e)
+      for (u32 g = 0; g < Count; ++g) {
+        const FourOf<T> own = weights(First + g);
 #pragma clang loop unroll(full)
-        for (u32 g = 0; g < Count; ++g) part[g][e % kParts] = fma(x[e], w[First + g][i * 4 + e], part[g][e % kParts]);
+        for (u32 e = 0; e < 4; ++e) part[g][e % kParts] = fma(x[e], unpacked<T>(own, e), part[g][e % kParts]);
+      }
+    };
+#pragma clang loop unroll(full)
+    for (u32 i = 0; i < N::kHeld; ++i) add(i, [&](u32 g) { return w[g][i]; });
+    if constexpr (kLeft > 0) {
+      u32 at = thread_id();
+      keep(at);  // loads that are known to be the same for all sequences would be moved to registers
+#pragma clang loop unroll(full)
+      for (u32 i = 0; i < kLeft; ++i)
+        add(N::kHeld + i,
+            [&](u32 g) { return __builtin_bit_cast(FourOf<T>, Words(more()[(i * Gates + g) * kThreads + at])); });
     }
 #pragma clang loop unroll(full)
     for (u32 g = 0; g < Count; ++g) {

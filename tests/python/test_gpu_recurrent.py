@@ -56,10 +56,10 @@ def check(model, feeds, chip):
 # Both sides of what one thread, four lanes and a wave have; more sequences than lanes of a unit; the last of each kind
 # does not fit the registers.
 SIZES = [
-    ("RNN", {}, [(1, 3), (100, 5), (220, 2), (257, 2)]),
-    ("GRU", {}, [(33, 2), (64, 6), (128, 3), (140, 2)]),
+    ("RNN", {}, [(1, 3), (100, 5), (220, 2), (257, 2), (600, 1)]),
+    ("GRU", {}, [(33, 2), (64, 6), (128, 3), (140, 2), (200, 1)]),
     ("GRU", {"linear_before_reset": 1}, [(31, 20), (100, 2), (128, 3), (129, 1)]),
-    ("LSTM", {}, [(17, 3), (64, 5), (96, 3), (130, 2)]),
+    ("LSTM", {}, [(17, 3), (64, 5), (96, 3), (104, 2), (128, 2), (130, 2)]),
     ("LSTM", {"input_forget": 1}, [(40, 2)]),
 ]
 
