@@ -369,7 +369,9 @@ class Routine {
     while (slices > 1 && kWorkgroup / slices * cluster < hidden) slices /= 2;
     if (kWorkgroup / slices * cluster < hidden) return {};
     const std::int64_t words = gates * (halves ? 2 : 4), rows = round_up(hidden, 4 * slices), fours = rows / slices / 4;
-    const std::int64_t most = chip_.has(Feature::kClusters) ? kMostClusterWeights : kMostWeights;
+    // float16 needs registers to convert to.
+    const std::int64_t registers = chip_.has(Feature::kClusters) ? kMostClusterWeights : kMostWeights,
+                       most = halves ? registers * 3 / 4 : registers;
     const std::int64_t held = std::min(fours, most / words), bytes = (fours - held) * words * kWorkgroup * 4;
     const std::int64_t states = 2 * slices * rows * 4 + kOtherShared;
     if (shared ? bytes + states > chip_.lds.per_workgroup : bytes > 0) return {};

@@ -71,7 +71,8 @@ struct Weights {
 #pragma clang loop unroll(full)
     for (u32 e = 0; e < 4; ++e) {
       const u32 row = (four * N::kSlices + slice) * 4 + e;
-      const bool inside = row < N::kHidden && unit < N::kHidden;
+      const bool inside =
+          (N::kRows == N::kHidden || row < N::kHidden) && (N::kUnits * N::kCluster == N::kHidden || unit < N::kHidden);
       const f32 y = r[inside ? row * (Gates * N::kHidden) + gate * N::kHidden + unit : 0];
       x[e] = inside ? y : 0.0f;
     }
@@ -102,7 +103,7 @@ struct Weights {
   SDX_FN void sums(State* h, u32 slice, f32 (&sum)[Count]) const {
     constexpr u32 kParts = Count == 1 ? 4 : Count == 2 ? 2 : 1;  // sums that do not wait for one another
     f32 part[Count][kParts] = {};
-    const auto add = [&](u32 i, auto weights) {
+    const auto add = [&](u32 i, auto weights) SDX_LAMBDA {
       const Four x = *(const __attribute__((address_space(3))) Four*)(h + (i * N::kSlices + slice) * 4);
 #pragma clang loop unroll(full)
       for (u32 g = 0; g < Count; ++g) {
@@ -112,14 +113,15 @@ struct Weights {
       }
     };
 #pragma clang loop unroll(full)
-    for (u32 i = 0; i < N::kHeld; ++i) add(i, [&](u32 g) { return w[g][i]; });
+    for (u32 i = 0; i < N::kHeld; ++i) add(i, [&](u32 g) SDX_LAMBDA { return w[g][i]; });
     if constexpr (kLeft > 0) {
       u32 at = thread_id();
       keep(at);  // loads that are known to be the same for all sequences would be moved to registers
 #pragma clang loop unroll(full)
       for (u32 i = 0; i < kLeft; ++i)
-        add(N::kHeld + i,
-            [&](u32 g) { return __builtin_bit_cast(FourOf<T>, Words(more()[(i * Gates + g) * kThreads + at])); });
+        add(N::kHeld + i, [&](u32 g) SDX_LAMBDA {
+          return __builtin_bit_cast(FourOf<T>, Words(more()[(i * Gates + g) * kThreads + at]));
+        });
     }
 #pragma clang loop unroll(full)
     for (u32 g = 0; g < Count; ++g) {
@@ -289,7 +291,7 @@ SDX_FN void routine_recurrent_scan(RecurrentLayer<f32> layer, const f32* xw, con
   Exchange<N> exchange;
   exchange.start(count);
   f32 x[kGates];
-  const auto load_x = [&](i32 s) {
+  const auto load_x = [&](i32 s) SDX_LAMBDA {
     const i32 t = s >= length ? 0 : reversed ? length - 1 - s : s;
     const f32* from = xw + ((d * steps + t) * batch + b) * (kGates * H) + i;
 #pragma clang loop unroll(full)
@@ -299,7 +301,7 @@ SDX_FN void routine_recurrent_scan(RecurrentLayer<f32> layer, const f32* xw, con
   // In a cluster, waves without a unit would keep no one from going on without them.
   if (C > 1 && rank * N::kUnits + thread_id() / kWave * (kWave / S) >= H) return;
   // The sums of the gates [First, First + Count): those of this lane's sequence.
-  const auto sums = [&]<u32 First, u32 Count>(u32 buffer, f32(&own_sum)[Count]) {
+  const auto sums = [&]<u32 First, u32 Count>(u32 buffer, f32(&own_sum)[Count]) SDX_LAMBDA {
     for (u32 k = 0; k < count; ++k) {
       f32 sum[Count];
       weights.template sums<First, Count>(h + buffer * kBuffer + k * N::kRows, slice, sum);
