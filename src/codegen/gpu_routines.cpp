@@ -409,6 +409,7 @@ class Routine {
         functions += fmt::format("{}{{RecurrentActivation({}), {}, {}}}", functions.empty() ? "" : ", ", param(at++),
                                  number(op_.floats[f]), number(op_.floats[f + 1]));
     }
+    if (directions == 1) functions += ", " + functions;  // the other's: alike, so that kernels need not ask
     const bool lstm = kind == 2, two_phases = kind == 1 && variant == 0;
     const std::string layer = fmt::format("constexpr RecurrentLayer<{}> layer = {{{}, {}, {{{}}}, {{{}}}, {}}};\n  ", t,
                                           kind, variant, reversed, functions, number(op_.floats[0]));

@@ -22,8 +22,6 @@
 #define SDX_MIN_WAVES(n) __attribute__((amdgpu_waves_per_eu(n)))
 #define SDX_CLUSTER(n)
 #endif
-/// For lambdas, which SDX_FN does not make inline. Before the `{`.
-#define SDX_LAMBDA __attribute__((always_inline))
 /// Memory shared by a workgroup.
 #define SDX_SHARED __attribute__((address_space(3), loader_uninitialized))
 

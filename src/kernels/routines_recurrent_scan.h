@@ -226,7 +226,10 @@ struct RecurrentUnit {
     for (u32 g = 0; g < 3; ++g) peephole[g] = Kind == 2 ? peepholes[g * hidden + unit] : 0.0f;
   }
   SDX_FN f32 apply(const RecurrentLayer<f32>& layer, u32 k, f32 v) const {
-    return second ? layer.functions[Kind + 1 + k](v, layer.clip) : layer.functions[k](v, layer.clip);
+    // Uses constant indices only, so that no switch over the functions remains at run time.
+    const auto &f = layer.functions[k], &g = layer.functions[Kind + 1 + k];
+    const bool alike = f.code == g.code && f.alpha == g.alpha && f.beta == g.beta;
+    return alike || !second ? f(v, layer.clip) : g(v, layer.clip);
   }
   SDX_FN f32 gate(const RecurrentLayer<f32>& layer, u32 g, const f32* x, f32 sum) const {
     return apply(layer, 0, x[g] + bias[g] + sum);
