@@ -197,6 +197,12 @@ std::string arithmetic(const Expr& e, const std::vector<std::string>& a, DType c
 
 }  // namespace
 
+bool saturates(const Expr& e) {
+  if (e->op != Op::kCast || !(e->i & kCastSaturatesHalf)) return false;
+  const Op x = e->args[0]->op;
+  return x != Op::kSin && x != Op::kCos && x != Op::kTanh && x != Op::kSigmoid && x != Op::kErf;
+}
+
 bool has_far_sines(const Expr& e) {
   bool some = false;
   visit(e, [&](const Expr& x) { some |= is_sine(x) && !is_near(x); });
@@ -302,7 +308,7 @@ std::string Emitter::half_operation(const Expr& e, const std::vector<std::string
 
 std::string Emitter::operation(const Expr& e, const std::vector<std::string>& args) {
   const DType operand = e->args[0]->dtype;
-  if (e->op == Op::kCast && (e->i & kCastSaturatesHalf)) return fmt::format("saturated_half({})", args[0]);
+  if (saturates(e)) return fmt::format("saturated_half({})", args[0]);
   if (vector_casts && is_64_bit_cast(e) && fits_32_bits(e->args[0]))
     return fmt::format("cast<{}>(i32({}))", type_name(e->dtype), args[0]);
   if (e->op == Op::kCast) return cast_text(operand, e->dtype, e->i, args[0]);

@@ -416,7 +416,9 @@ class Routine {
     // Layers without a cell state get h in its place, which the kernel does not access.
     const int c_last = lstm ? output(2) : output(1);
     const std::vector<int> tensors = {0, 1, 2, 3, lstm ? 4 : 3, lstm ? 5 : 2, 6, output(0), output(1), c_last};
-    if (const auto n = recurrent_division(kind == 0 ? 1 : kind == 1 ? 3 : 4); n && in(0).dtype == DType::kFloat32) {
+    // A single step is faster with many workgroups, none of which keeps the weights.
+    const bool scans = in(0).dtype == DType::kFloat32 && (two_phases || !is_const(steps, 1));
+    if (const auto n = recurrent_division(kind == 0 ? 1 : kind == 1 ? 3 : 4); n && scans) {
       // Few sequences each, so that all clusters run at once. Those of a part of the multiprocessors may not fit.
       const int units = chip_.product().units, room = n->cluster > 1 ? units * 3 / 4 : units;
       const Expr together = idx::min(Expr(n->slices), idx::max(idx::ceildiv(d[0] * batch * Expr(n->cluster), room), 1));

@@ -90,7 +90,7 @@ struct Weights {
 #pragma clang loop unroll(full)
         for (u32 k = 0; k < sizeof(T); ++k) keep(w[g][i].words[k]);
     if constexpr (kLeft > 0)
-#pragma clang loop unroll_count(2)
+#pragma clang loop unroll_count(4)
       for (u32 i = 0; i < kLeft; ++i)
 #pragma clang loop unroll(full)
         for (u32 g = 0; g < Gates; ++g)

@@ -102,6 +102,15 @@ def test_sines_take_few_instructions(chip, tmp_path):
     assert len(arithmetic) <= 20 * 9 + 40  # 8 of a pack, and one of those that are left
 
 
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
+def test_results_up_to_1_do_not_saturate(chip, tmp_path):
+    onnx.save(product([("Sin", [])], 4096, 256, 256)[0], tmp_path / "m.onnx")
+    command = [BUILD / "bin/sardonyx", "inspect", tmp_path / "m.onnx", "--device", f"sim:{chip}", "--precision", "fp16"]
+    text = subprocess.run([*command, "--kernels", "--source"], check=True, capture_output=True, text=True).stdout
+    after = re.findall(r"half_sin\(.*\n(.*)", text)
+    assert after and not any("saturated" in line for line in after)
+
+
 def ptx(model, precision, folder):
     onnx.save(model, folder / "m.onnx")
     command = [BUILD / "bin/sardonyx", "compile", folder / "m.onnx", "--arch", "sm_90a", "--precision", precision]
