@@ -142,13 +142,11 @@ SDX_FN f32 near_half_sine(HalfTurns32 t) {
 }
 // NVIDIA: a call, as copies of this code in each element of an epilogue would not fit the instruction cache.
 #ifdef __NVPTX__
-inline __attribute__((noinline))
+#define SDX_CALLED inline __attribute__((noinline))
 #else
-SDX_FN
+#define SDX_CALLED SDX_FN
 #endif
-f32 far_sine(f32 x, u32 quarter) {
-  return sine_of_quarter(x, quarter);
-}
+SDX_CALLED f32 far_sine(f32 x, u32 quarter) { return sine_of_quarter(x, quarter); }
 SDX_FN bool is_far(f32 x) { return __builtin_expect(fabs(x) >= kNearSines, false); }
 }  // namespace detail
 
@@ -158,7 +156,7 @@ SDX_FN f32 near_cos(f32 x) { return detail::near_sine(detail::half_turns<true>(x
 SDX_FN f32 near_half_sin(f32 x) { return detail::near_half_sine(detail::half_turns<false>(x)); }
 SDX_FN f32 near_half_cos(f32 x) { return detail::near_half_sine(detail::half_turns<true>(x)); }
 
-/// With arguments of any size.
+/// With arguments of any size, for code that rarely runs: calls.
 struct AllSines {};
 /// Without large ones, which are noted.
 struct NearSines {
@@ -166,7 +164,8 @@ struct NearSines {
 };
 #define SDX_SINE(name, near, quarter)                                                           \
   SDX_FN f32 name(f32 x) { return detail::is_far(x) ? detail::far_sine(x, quarter) : near(x); } \
-  SDX_FN f32 name(f32 x, AllSines&) { return name(x); }                                         \
+  SDX_CALLED f32 called_##name(f32 x) { return name(x); }                                       \
+  SDX_FN f32 name(f32 x, AllSines&) { return called_##name(x); }                                \
   SDX_FN f32 name(f32 x, NearSines& all) {                                                      \
     all.far |= fabs(x) >= kNearSines;                                                           \
     return near(x);                                                                             \
@@ -182,7 +181,8 @@ SDX_SINE(half_cos, near_half_cos, 1)
   SDX_FN f32 name(bool sine, f32 x) {                                                                        \
     return detail::is_far(x) ? detail::far_sine(x, u32(!sine)) : detail::near(detail::half_turns(x, !sine)); \
   }                                                                                                          \
-  SDX_FN f32 name(bool sine, f32 x, AllSines&) { return name(sine, x); }                                     \
+  SDX_CALLED f32 called_##name(bool sine, f32 x) { return name(sine, x); }                                   \
+  SDX_FN f32 name(bool sine, f32 x, AllSines&) { return called_##name(sine, x); }                            \
   SDX_FN f32 name(bool sine, f32 x, NearSines& all) {                                                        \
     all.far |= fabs(x) >= kNearSines;                                                                        \
     return detail::near(detail::half_turns(x, !sine));                                                       \
@@ -190,6 +190,7 @@ SDX_SINE(half_cos, near_half_cos, 1)
 SDX_SINE(sin_or_cos, near_sine)
 SDX_SINE(half_sin_or_cos, near_half_sine)
 #undef SDX_SINE
+#undef SDX_CALLED
 
 /// Calls compute(sines), which passes `sines` to sin and cos, and once more if an argument was large.
 template <class Compute>
