@@ -150,6 +150,17 @@ def _():
     return fit(lambda x: -mp.log(mp.erfc(x)), 0.99, 4.0, 8, 24, weight=lambda x: mp.erfc(x) / mp.erf(x))
 
 
+@table("sin_half24", 24)
+def _():
+    # Up to pi/2 and what the rounding of x / pi adds, |x| < 2^17.
+    return fit(odd_tail(mp.sin), 1e-12, mp.mpf("1.59") ** 2, 3, 24, weight=lambda z: z)
+
+
+@table("half_sin", 24)
+def _():
+    return fit(odd_tail(mp.sin), 1e-12, mp.mpf("1.59") ** 2, 2, 24, weight=lambda z: z)
+
+
 @table("half_log2_erfc", 24)
 def _():
     # log2(1 - erf(a)) = -a p(a), for results of 16 bits. Errors of 1 - erf are ln 2 (1 - erf) times those of the logarithm; what they

@@ -87,6 +87,7 @@ class EpilogueWriter {
     if (!c.pair) find_loads();
     octets_ = (fetches || (octets && !c.pair)) && stores_octets(c);
     if (octets_ && fetches && !c.pair) row_ = row_bytes(c, loads_);
+    sines_ = octets_ && has_far_sines(result_);
     if (row_) number_ = byte_number(result_, loads_[*row_]);
   }
 
@@ -188,7 +189,9 @@ class EpilogueWriter {
               ? fmt::format("SDX_FN void pair(u32 z, u32 row, u32 col, {0} sum, {0} next) const", sum_)
               : fmt::format("SDX_FN void element(u32 z, u32 row, u32 col, {} sum{}) const", sum_, read_parameter()));
     if (octets_ && !fetches_) {
-      e_.line(fmt::format("*place(z, row, col) = result(z, row, col, sum{});", loads_.empty() ? "" : ", r"));
+      if (sines_) e_.line("AllSines sines;");
+      e_.line(fmt::format("*place(z, row, col) = result(z, row, col, sum{}{});", loads_.empty() ? "" : ", r",
+                          sines_ ? ", sines" : ""));
     } else {
       bind();
       const std::string x = e_.value(result_), at = e_.value(storage_offset(*c_.out, c_.out_index));
@@ -214,14 +217,24 @@ class EpilogueWriter {
     e_.line(fmt::format("enum : bool {{ kPairOctets = {}, kSaturates = {} }};", !wide.text.empty(), wide.saturates));
   }
 
-  void write_octets() {
-    e_.line(fmt::format("using Out = {};", storage_name(c_.out->dtype)));
-    begin(fmt::format("SDX_FN auto result(u32 z, u32 row, u32 col, {} sum{}) const", sum_, read_parameter()));
+  Emitter::Wide write_result(const char* sines) {
+    begin(fmt::format("SDX_FN auto result(u32 z, u32 row, u32 col, {} sum{}{}) const", sum_, read_parameter(), sines));
     bind();
     if (number_) e_.bind_value(number_->e, "r.number");
+    if (sines_) e_.sines = "sines";
     const Emitter::Wide wide = fetches_ ? e_.wide(result_) : Emitter::Wide{};
     e_.line(fmt::format("return {};", wide.text.empty() ? fmt::format("Out({})", e_.value(result_)) : wide.text));
+    e_.sines.clear();
     e_.close();
+    return wide;
+  }
+
+  // Classes within functions have no member templates.
+  void write_octets() {
+    e_.line(fmt::format("using Out = {};", storage_name(c_.out->dtype)));
+    if (sines_) e_.line("enum : bool { kSines = true };");
+    if (sines_) write_result(", NearSines& sines");
+    const Emitter::Wide wide = write_result(sines_ ? ", AllSines& sines" : "");
     write_place();
     e_.line(fmt::format("enum : bool {{ kOctets = true, kWide = {}, kSaturates = {} }};", !wide.text.empty(),
                         wide.saturates));
@@ -256,8 +269,8 @@ class EpilogueWriter {
   const std::string sum_;  // type of the accumulator
   Exprs loads_;
   std::string members_;
-  bool octets_ = false;
-  std::optional<std::size_t> row_;  // see row_bytes()
+  bool octets_ = false, sines_ = false;  // sines_: result() is passed what with_sines() passes
+  std::optional<std::size_t> row_;       // see row_bytes()
   std::optional<ByteNumber> number_;
 };
 

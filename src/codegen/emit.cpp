@@ -101,9 +101,9 @@ void Emitter::open(const std::string& header) {
   scopes_.emplace_back();
 }
 
-void Emitter::close() {
+void Emitter::close(const char* after) {
   scopes_.pop_back();
-  line("}");
+  line(std::string("}") + after);
 }
 
 void Emitter::bind(const Expr& var, const std::string& name) { scopes_.back()[var] = name; }
@@ -301,6 +301,7 @@ std::string Emitter::guarded_selection(const Expr& e, const std::string& conditi
 std::string Emitter::selection(const Expr& e) {
   const std::string c = value(e->args[0]);
   const Expr &x = e->args[1], &y = e->args[2];
+  if (std::string text = sine_or_cosine(e, c); !text.empty()) return text;
   const std::string name = fresh("t");
   if (!x->has_load && !y->has_load && !x->has_reduce && !y->has_reduce) {
     const std::string a = value(x), b = value(y);

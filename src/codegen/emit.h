@@ -34,6 +34,9 @@ bool loads_eight_bits(const Expr& e);
 void certain_parts(const Expr& e, const std::function<bool(const Expr&)>& f, int selections = 4);
 
 /// Writes statements; each distinct subexpression is computed once per scope.
+/// Whether it has sines in float32 whose arguments may be large; see Emitter::sines.
+bool has_far_sines(const Expr& e);
+
 class Emitter {
  public:
   explicit Emitter(std::string& out) : out_(out) { scopes_.emplace_back(); }
@@ -42,7 +45,7 @@ class Emitter {
   std::string value(const Expr& e);
   /// Statements of a block get their own scope of names.
   void open(const std::string& header);
-  void close();
+  void close(const char* after = "");
   void line(const std::string& text);
   /// A variable's or symbol's C++ name. Names of loop variables end with their scope.
   void bind(const Expr& var, const std::string& name);
@@ -96,6 +99,8 @@ class Emitter {
   bool for_halves = false;
   /// The same for functions whose arguments were stored in 16 bits, whatever the type of their results.
   bool of_halves = false;
+  /// The name of what with_sines() of the prelude passes; empty: sines are computed one by one.
+  std::string sines;
 
   /// Tensors loaded or stored, in order of first use: parameters b0, b1, ...
   std::vector<Value*> buffers;
@@ -130,6 +135,8 @@ class Emitter {
   std::string operation(const Expr& e, const std::vector<std::string>& a);
   std::string half_operation(const Expr& e, const std::vector<std::string>& a);
   std::string one_plus(const Expr& e);
+  std::string sine_or_cosine(const Expr& e, const std::string& c);
+  std::string call(const Expr& e, const char* function, const std::string& a) const;
   std::string bounded_half(const Expr& e);
   // Quantisation by a known scale; empty: `e` is something else.
   std::string quantization(const Expr& e);

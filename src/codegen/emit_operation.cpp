@@ -22,6 +22,8 @@ const char* quick_function(Op op) {
          : op == Op::kSigmoid ? "half_sigmoid"
          : op == Op::kTanh    ? "half_tanh"
          : op == Op::kErf     ? "half_erf"
+         : op == Op::kSin     ? "half_sin"
+         : op == Op::kCos     ? "half_cos"
                               : nullptr;
 }
 
@@ -129,6 +131,17 @@ const char* predicate_operator(Op op) {
   }
 }
 
+// In float32, rounded or not.
+bool is_sine(const Expr& e) {
+  return (e->op == Op::kSin || e->op == Op::kCos) && compute_type(e->args[0]->dtype) == DType::kFloat32;
+}
+
+// Whether the argument is not large.
+bool is_near(const Expr& sine) {
+  const Expr& x = sine->args[0];
+  return x->dtype == DType::kFloat16 || (x->op == Op::kCast && x->args[0]->dtype == DType::kFloat16);
+}
+
 bool only_halves(const Expr& e) {
   bool some = false, all = true;
   visit(e, [&](const Expr& x) {
@@ -184,6 +197,18 @@ std::string arithmetic(const Expr& e, const std::vector<std::string>& a, DType c
 
 }  // namespace
 
+bool saturates(const Expr& e) {
+  if (e->op != Op::kCast || !(e->i & kCastSaturatesHalf)) return false;
+  const Op x = e->args[0]->op;
+  return x != Op::kSin && x != Op::kCos && x != Op::kTanh && x != Op::kSigmoid && x != Op::kErf;
+}
+
+bool has_far_sines(const Expr& e) {
+  bool some = false;
+  visit(e, [&](const Expr& x) { some |= is_sine(x) && !is_near(x); });
+  return some;
+}
+
 // Divisions of index expressions in 32 bits. The general ones take tens of instructions.
 bool Emitter::division(const Expr& e, const std::vector<std::string>& a, bool in_32, std::string& text) {
   if (!in_32 || (e->op != Op::kFloorDiv && e->op != Op::kMod) || e->dtype != DType::kInt64) return false;
@@ -237,12 +262,35 @@ std::string Emitter::bounded_half(const Expr& e) {
   return fmt::format("bounded_half({}, {:a}f, {:a}f)", value(x), lo, hi);
 }
 
+// A call of the function that is `e`. Of sines in float32 the prelude has forms for arguments that are not large, as
+// those from float16, and for the elements of a thread together (with_sines()).
+std::string Emitter::call(const Expr& e, const char* function, const std::string& a) const {
+  if (is_sine(e) && is_near(e)) return fmt::format("near_{}({})", function, a);
+  if (is_sine(e) && !sines.empty()) return fmt::format("{}({}, {})", function, a, sines);
+  return fmt::format("{}({})", function, a);
+}
+
+// select(c, sin(x), cos(x)); empty: `e` is something else.
+std::string Emitter::sine_or_cosine(const Expr& e, const std::string& c) {
+  const Expr &sine = e->args[1], &cosine = e->args[2];
+  if (sine->op != Op::kSin || cosine->op != Op::kCos || !same(sine->args[0], cosine->args[0]) || !is_sine(sine))
+    return {};
+  const Expr& x = sine->args[0];
+  const std::string a = cast_text(x->dtype, DType::kFloat32, 1, value(x));
+  const bool half = for_halves || (of_halves && only_halves(sine));
+  const std::string name = fresh("t");
+  const std::string y =
+      fmt::format("{}sin_or_cos({}, {}{})", half ? "half_" : "", c, a, sines.empty() ? "" : fmt::format(", {}", sines));
+  line(fmt::format("const {} {} = {};", type_of(e), name, cast_text(DType::kFloat32, e->dtype, 1, y)));
+  return name;
+}
+
 // A cheaper form, exact enough if only 16-bit values are read or written. Empty if there is none.
 std::string Emitter::half_operation(const Expr& e, const std::vector<std::string>& a) {
   if (compute_type(e->args[0]->dtype) != DType::kFloat32) return {};
   const char* quick = quick_function(e->op);
   if (quick && (for_halves || (of_halves && only_halves(e))))
-    return cast_text(DType::kFloat32, e->dtype, 1, fmt::format("{}({})", quick, a[0]));
+    return cast_text(DType::kFloat32, e->dtype, 1, call(e, quick, a[0]));
   if (!for_halves) return {};
   if (std::string text = one_plus(e); !text.empty()) return text;
   if (e->op == Op::kDiv && is_const(e->args[1])) {
@@ -260,7 +308,7 @@ std::string Emitter::half_operation(const Expr& e, const std::vector<std::string
 
 std::string Emitter::operation(const Expr& e, const std::vector<std::string>& args) {
   const DType operand = e->args[0]->dtype;
-  if (e->op == Op::kCast && (e->i & kCastSaturatesHalf)) return fmt::format("saturated_half({})", args[0]);
+  if (saturates(e)) return fmt::format("saturated_half({})", args[0]);
   if (vector_casts && is_64_bit_cast(e) && fits_32_bits(e->args[0]))
     return fmt::format("cast<{}>(i32({}))", type_name(e->dtype), args[0]);
   if (e->op == Op::kCast) return cast_text(operand, e->dtype, e->i, args[0]);
@@ -275,7 +323,7 @@ std::string Emitter::operation(const Expr& e, const std::vector<std::string>& ar
   if (const char* name = predicate_function(e->op)) return fmt::format("{}({})", name, a[0]);
   const DType c = compute_type(operand);
   if (const char* name = function_name(e->op))
-    return cast_text(c, e->dtype, 1, fmt::format("{}({})", name, fmt::join(a, ", ")));
+    return cast_text(c, e->dtype, 1, call(e, name, fmt::format("{}", fmt::join(a, ", "))));
   return cast_text(c, e->dtype, 1, arithmetic(e, a, c));
 }
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <optional>
 
-#include "codegen/emit.h"
+#include "codegen/emit_types.h"
 #include "codegen/loop_codegen.h"
 
 namespace sardonyx::codegen {
@@ -163,7 +163,7 @@ bool Emitter::rounds_float8(const Expr& e) const {
 Emitter::Wide Emitter::wide(const Expr& e) {
   if (e->dtype == DType::kFloat16 || e->dtype == DType::kBFloat16) {
     if (e->op != Op::kCast || e->args[0]->dtype != DType::kFloat32) return {};
-    return {value(e->args[0]), (e->i & kCastSaturatesHalf) != 0};
+    return {value(e->args[0]), saturates(e)};
   }
   if (!quantizes) return {};
   if (rounds_float8(e)) {

@@ -19,6 +19,9 @@ inline DType compute_type(DType t) {
   return is_float(t) && !plain_float(t) ? DType::kFloat32 : t;
 }
 
+/// Whether it is a rounding to float16 that has to saturate: not of what is at most 1.
+bool saturates(const Expr& e);
+
 /// `x` as another type; `mode`: how Op::kCast rounds.
 inline std::string cast_text(DType from, DType to, std::int64_t mode, const std::string& x) {
   if (from == to) return x;

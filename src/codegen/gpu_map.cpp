@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "codegen/gpu_generator.h"
+#include "codegen/selected_sines.h"
 
 namespace sardonyx::codegen {
 
@@ -54,7 +55,9 @@ void leaves(const Expr& body, const Expr& inner, Exprs& out) {
 
 }  // namespace
 
-void GpuGenerator::map(const FlatLoop& f) {
+void GpuGenerator::map(const FlatLoop& loop) {
+  FlatLoop f = loop;
+  if (!f.vars.empty() && has_far_sines(f.body)) f.body = merge_selected_sines(f.body, f.vars.back());
   work_ = cost_of(f.body);
   Expr items = 1;
   for (const Expr& v : f.vars) items = items * v->args[0];
@@ -163,10 +166,16 @@ void GpuGenerator::pack_body(const Expr& body, const Packing& p, const Expr& inn
   const Value* out = kernel_.stages[0].out;
   const std::string y = emit_.fresh("y");
   emit_.line(fmt::format("Pack<{}, {}> {};", storage_name(out->dtype), p.length, y));
+  const std::string first = emit_.value(base);
+  const bool sines = has_far_sines(body);
+  if (sines) {
+    emit_.open("with_sines([&](auto& sines)");
+    emit_.sines = "sines";
+  }
   emit_.line("#pragma unroll");
   emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", p.length));
   const std::string i = emit_.fresh("i");
-  emit_.line(fmt::format("const {} {} = {} + l;", emit_.type_of(inner), i, emit_.value(base)));
+  emit_.line(fmt::format("const {} {} = {} + l;", emit_.type_of(inner), i, first));
   emit_.bind(inner, i);
   for (const auto& [l, name] : packs) emit_.bind_value(l, element_text(l->dtype, name + "[l]"));
   emit_.guards_loads = guarded_loads_;
@@ -174,6 +183,10 @@ void GpuGenerator::pack_body(const Expr& body, const Packing& p, const Expr& inn
   emit_.guards_loads = false;
   emit_.line(fmt::format("{}[l] = {};", y, bits_text(out->dtype, x)));
   emit_.close();
+  if (sines) {
+    emit_.close(");");
+    emit_.sines.clear();
+  }
   const std::string at = emit_.value(substitute(offset, {{inner, base}}));
   emit_.line(fmt::format("store_pack<{}>({} + {}, {});", p.length, emit_.buffer(out), at, y));
 }

@@ -22,6 +22,11 @@ constexpr std::int64_t kSortedInShared = sdx::layout::kSortedInShared, kChunk = 
 // thread each.
 constexpr std::int64_t kMostPartedLines = 256, kShortColumn = 64, kManyColumns = 65536, kManyStrips = 96;
 
+// Of recurrent layers: 32-bit registers for a thread's weights, workgroups of a cluster, lanes of a unit, units (more
+// would make much code), bytes of shared memory besides weights and states.
+constexpr std::int64_t kMostWeights = 192, kMostClusterWeights = 128, kMostCluster = 8, kMostSlices = 16,
+                       kMostHidden = 2048, kOtherShared = 1024;
+
 // The kernels' type for elements that are compared or added; null for others.
 const char* element(DType t) {
   switch (t) {
@@ -55,7 +60,8 @@ std::int64_t round_up(std::int64_t x, std::int64_t to) { return std::max<std::in
 
 class Routine {
  public:
-  Routine(const Node& node, const RoutineOp& op) : op_(op) {
+  Routine(const Node& node, const RoutineOp& op, const Chip& chip, bool narrow)
+      : op_(op), chip_(chip), narrow_(narrow) {
     for (const Value* v : node.inputs) tensors_.push_back(v);
     inputs_ = static_cast<int>(node.inputs.size());
     for (const Value* v : node.outputs) tensors_.push_back(v);
@@ -351,6 +357,41 @@ class Routine {
     return true;
   }
 
+  // How routines_recurrent_scan.h divides a layer: into float32 or float16, `held` fours of rows in registers and the
+  // others in shared memory.
+  struct RecurrentDivision {
+    std::int64_t hidden = 0, slices = 0, cluster = 0, held = 0, shared = 0;  // bytes
+    bool halves = false;
+  };
+  std::optional<RecurrentDivision> divide(std::int64_t gates, std::int64_t hidden, std::int64_t cluster, bool halves,
+                                          bool shared) const {
+    std::int64_t slices = kMostSlices;
+    while (slices > 1 && kWorkgroup / slices * cluster < hidden) slices /= 2;
+    if (kWorkgroup / slices * cluster < hidden) return {};
+    const std::int64_t words = gates * (halves ? 2 : 4), rows = round_up(hidden, 4 * slices), fours = rows / slices / 4;
+    // float16 needs registers to convert to.
+    const std::int64_t registers = chip_.has(Feature::kClusters) ? kMostClusterWeights : kMostWeights,
+                       most = halves ? registers * 3 / 4 : registers;
+    const std::int64_t held = std::min(fours, most / words), bytes = (fours - held) * words * kWorkgroup * 4;
+    const std::int64_t states = 2 * slices * rows * 4 + kOtherShared;
+    if (shared ? bytes + states > chip_.lds.per_workgroup : bytes > 0) return {};
+    return RecurrentDivision{hidden, slices, cluster, held, bytes, halves};
+  }
+  // Empty: the weights do not fit. Fewer workgroups of a cluster if registers are enough, otherwise as many as there
+  // may be. float16 is the last resort of models whose weights have 16 bits anyway.
+  std::optional<RecurrentDivision> recurrent_division(std::int64_t gates) const {
+    std::int64_t hidden = 0;
+    if (!is_const_int(in(1).shape[1], hidden) || hidden < 1 || hidden > kMostHidden) return {};
+    const std::int64_t most = chip_.has(Feature::kClusters) ? kMostCluster : 1;
+    for (std::int64_t c = 1; c <= most; c *= 2)
+      if (auto n = divide(gates, hidden, c, false, false)) return n;
+    for (std::int64_t c = most; c >= 1; c /= 2)
+      if (auto n = divide(gates, hidden, c, false, true)) return n;
+    for (std::int64_t c = most; narrow_ && c >= 1; c /= 2)
+      if (auto n = divide(gates, hidden, c, true, true)) return n;
+    return {};
+  }
+
   bool recurrent() {
     for (std::size_t k = 0; k < op_.params.size(); ++k)
       if (!known(k)) return false;
@@ -368,18 +409,41 @@ class Routine {
         functions += fmt::format("{}{{RecurrentActivation({}), {}, {}}}", functions.empty() ? "" : ", ", param(at++),
                                  number(op_.floats[f]), number(op_.floats[f + 1]));
     }
+    if (directions == 1) functions += ", " + functions;  // the other's: alike, so that kernels need not ask
     const bool lstm = kind == 2, two_phases = kind == 1 && variant == 0;
-    const Expr state = d[0] * batch * hidden;
-    const int gated = workspace(in(0).dtype, two_phases ? state * Expr(2) : Expr(1));
-    const std::string call = fmt::format(
-        "constexpr RecurrentLayer<{0}> layer = {{{1}, {2}, {{{3}}}, {{{4}}}, {5}}};\n"
-        "  routine_recurrent<{0}>(layer, b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, s0, s1, s2, s3, number);",
-        t, kind, variant, reversed, functions, number(op_.floats[0]));
+    const std::string layer = fmt::format("constexpr RecurrentLayer<{}> layer = {{{}, {}, {{{}}}, {{{}}}, {}}};\n  ", t,
+                                          kind, variant, reversed, functions, number(op_.floats[0]));
     // Layers without a cell state get h in its place, which the kernel does not access.
     const int c_last = lstm ? output(2) : output(1);
-    launch(call, {0, 1, 2, 3, lstm ? 4 : 3, lstm ? 5 : 2, 6, output(0), output(1), c_last, gated},
-           {t, t, t, t, t, t, "i32", t, t, t, t}, {output(0), output(1), c_last, gated}, {d[0], steps, batch, hidden},
-           d[0] * batch * idx::ceildiv(hidden, kUnits) * Expr(kWorkgroup),
+    const std::vector<int> tensors = {0, 1, 2, 3, lstm ? 4 : 3, lstm ? 5 : 2, 6, output(0), output(1), c_last};
+    // A single step is faster with many workgroups, none of which keeps the weights.
+    const bool scans = in(0).dtype == DType::kFloat32 && (two_phases || !is_const(steps, 1));
+    if (const auto n = recurrent_division(kind == 0 ? 1 : kind == 1 ? 3 : 4); n && scans) {
+      // Few sequences each, so that all clusters run at once. Those of a part of the multiprocessors may not fit.
+      const int units = chip_.product().units, room = n->cluster > 1 ? units * 3 / 4 : units;
+      const Expr together = idx::min(Expr(n->slices), idx::max(idx::ceildiv(d[0] * batch * Expr(n->cluster), room), 1));
+      launch(layer + fmt::format(
+                         "routine_recurrent_scan<RecurrentDivision<{}, {}, {}, {}, {}>, {}, {}>(layer, b0, b1, b2, b3, "
+                         "b4, b5, b6, b7, b8, b9, s0, s1, s2, s3);",
+                         n->hidden, n->slices, n->cluster, n->held, n->halves ? "f16" : "f32", kind, two_phases),
+             tensors, {t, t, t, t, t, t, "i32", t, t, t}, {output(0), output(1), c_last},
+             {d[0], steps, batch, together}, d[0] * idx::ceildiv(batch, together) * Expr(n->cluster * kWorkgroup));
+      KernelSpec& kernel = r.launches.back().kernel;
+      kernel.headers = {"routines_recurrent_scan.h"};
+      kernel.bounds = {.threads = static_cast<std::uint32_t>(kWorkgroup), .min_blocks = 1, .min_waves = 1};
+      kernel.shared_bytes = static_cast<std::uint32_t>(n->shared);
+      if (n->cluster > 1) kernel.bounds.cluster = static_cast<std::uint32_t>(n->cluster);
+      return true;
+    }
+    const Expr state = d[0] * batch * hidden;
+    const int gated = workspace(in(0).dtype, two_phases ? state * Expr(2) : Expr(1));
+    std::vector<int> all = tensors;
+    all.push_back(gated);
+    launch(layer + fmt::format("routine_recurrent<{}>(layer, b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, s0, s1, s2, "
+                               "s3, number);",
+                               t),
+           all, {t, t, t, t, t, t, "i32", t, t, t, t}, {output(0), output(1), c_last, gated},
+           {d[0], steps, batch, hidden}, d[0] * batch * idx::ceildiv(hidden, kUnits) * Expr(kWorkgroup),
            idx::max(steps, 1) * Expr(two_phases ? 2 : 1));
     return true;
   }
@@ -390,6 +454,8 @@ class Routine {
   }
 
   const RoutineOp& op_;
+  const Chip& chip_;
+  const bool narrow_;
   std::vector<const Value*> tensors_;
   int inputs_ = 0;
   const char* header_ = "";
@@ -397,10 +463,10 @@ class Routine {
 
 }  // namespace
 
-std::optional<GpuRoutine> generate_gpu_routine(const Node& node) {
+std::optional<GpuRoutine> generate_gpu_routine(const Node& node, const Chip& chip, bool narrow) {
   const auto* op = node.as<RoutineOp>();
   if (!op) return std::nullopt;
-  Routine routine(node, *op);
+  Routine routine(node, *op, chip, narrow);
   if (!routine.generate()) return std::nullopt;
   return std::move(routine.r);
 }

@@ -6,6 +6,7 @@
 
 #include "graph/graph.h"
 #include "program/kernel_spec.h"
+#include "target/chip.h"
 
 namespace sardonyx::codegen {
 
@@ -29,7 +30,7 @@ struct GpuRoutine {
   Expr limit;  ///< must be less than 2^31 - 2^29 in a run; see LaunchStep::limit
 };
 
-/// Empty if this routine runs on the CPU, even in a program for a GPU.
-std::optional<GpuRoutine> generate_gpu_routine(const Node& node);
+/// Empty if this routine runs on the CPU, even in a program for a GPU. narrow: the model's weights have 16 bits.
+std::optional<GpuRoutine> generate_gpu_routine(const Node& node, const Chip& chip, bool narrow);
 
 }  // namespace sardonyx::codegen

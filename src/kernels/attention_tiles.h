@@ -4,8 +4,6 @@
 #include "matrix.h"
 #include "prelude_fast.h"
 
-#define SDX_LAMBDA __attribute__((always_inline))
-
 namespace sdx {
 
 inline constexpr f32 kLog2e = 1.44269504088896340736f;

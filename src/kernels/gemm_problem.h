@@ -25,7 +25,8 @@
 // With P::kOctets, eight columns from a multiple of eight on are contiguous in memory, aligned to their size or 16
 // bytes:
 //   Out* place(z, row, col)              where the result goes
-//   auto result(z, row, col, sum[, r])   an Out; with P::kWide what pack_wide<Out, P::kSaturates>() makes it of
+//   auto result(z, row, col, sum[, r][, sines])   an Out; with P::kWide what pack_wide<Out, P::kSaturates>() makes it
+//   of
 // With P::kGroups, each row belongs to one z only, and the rows of one z follow one another:
 //   u32 end_of(z)                        where they end, at most m; the last z also has the rows after its end
 // With P::kRowBytes, the only thing that the epilogue reads by rows is bytes, contiguous and aligned as octets:
@@ -69,6 +70,8 @@ struct Problem {
   /// Bytes of a result. kReadsRows: what the epilogue reads depends on the row, not only on the column.
   static constexpr int kResultBytes = 2;
   static constexpr bool kReadsRows = false;
+  /// result() has another parameter, `sines`: what with_sines() passes.
+  static constexpr bool kSines = false;
   static constexpr bool kReadsOctets = false, kOctets = false, kPairOctets = false, kWide = false, kSaturates = false,
                         kRowBytes = false;
   /// For kElements: the operand is in memory, with elements along K one after the other.

@@ -35,21 +35,32 @@ SDX_FN u32 multiple(u32 x) {
   return x;
 }
 
+/// Calls compute(), of epilogues with sines as with_sines().
+template <class P, class Compute>
+SDX_FN void compute_results(const Compute& compute) {
+  if constexpr (P::kSines)
+    with_sines(compute);
+  else
+    compute();
+}
+
 #if defined(__AMDGCN__)
 /// Whether results of neighbouring columns are stored with one instruction. The compiler would have to find out that
 /// single stores follow one another, address by address.
 template <class P>
 inline constexpr bool kStoresRuns = P::kOctets && P::kFullColumns;
 
-/// Stores the results of N neighbouring columns, from a multiple of N on: result(e) of column e.
+/// Stores the results of N neighbouring columns, from a multiple of N on: result(e, sines...) of column e.
 template <int N, class P, class Result>
 SDX_FN void store_run(const P& p, u32 z, u32 row, u32 col, const Result& result) {
   using Out = typename P::Out;
   struct {
     Out x[N];
   } y;
+  compute_results<P>([&](auto&... sines) {
 #pragma clang loop unroll(full)
-  for (int e = 0; e < N; ++e) y.x[e] = result(e);
+    for (int e = 0; e < N; ++e) y.x[e] = result(e, sines...);
+  });
   constexpr int kBytes = sizeof(y) < 16 ? int(sizeof(y)) : 16;
   using Words = u32 __attribute__((ext_vector_type(kBytes / 4)));
   auto* to = (__attribute__((address_space(1))) Words*)p.place(z, row, col);
@@ -83,7 +94,7 @@ template <int N, class P, class Acc>
 SDX_FN void store_columns(const P& p, u32 z, u32 row, u32 col, const Acc* x) {
 #if defined(__AMDGCN__)
   if constexpr (kStoresRuns<P> && __is_same(typename ReadOf<P>::Type, NothingRead) && N % 4 == 0) {
-    store_run<N>(p, z, row, col, [&](int e) { return p.result(z, row, col + e, x[e]); });
+    store_run<N>(p, z, row, col, [&](int e, auto&... sines) { return p.result(z, row, col + e, x[e], sines...); });
     return;
   }
 #endif
@@ -101,7 +112,8 @@ template <int N, class P, class Acc, class Read>
 SDX_FN void store_columns(const P& p, u32 z, u32 row, u32 col, const Acc* x, const Read (&reads)[N]) {
 #if defined(__AMDGCN__)
   if constexpr (kStoresRuns<P> && N % 4 == 0) {
-    store_run<N>(p, z, row, col, [&](int e) { return p.result(z, row, col + e, x[e], reads[e]); });
+    store_run<N>(p, z, row, col,
+                 [&](int e, auto&... sines) { return p.result(z, row, col + e, x[e], reads[e], sines...); });
     return;
   }
 #endif

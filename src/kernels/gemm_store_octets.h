@@ -14,30 +14,33 @@ SDX_FN void store_octet(const P& p, u32 z, u32 row, u32 col, const Acc (&x)[8], 
   using Out = typename P::Out;
   const bool inside = row < p.m && col < p.n;
   const u32 r = row < p.m ? row : p.m - 1, c = multiple<kRun>(col < p.n ? col : 0);
-  const auto result = [&](int e) {
+  const auto result = [&](int e, auto&... sines) {
     if constexpr (__is_same(Read, NothingRead))
-      return p.result(z, r, c + e, x[e]);
+      return p.result(z, r, c + e, x[e], sines...);
     else
-      return p.result(z, r, c + e, x[e], reads[e]);
+      return p.result(z, r, c + e, x[e], reads[e], sines...);
   };
   struct alignas(sizeof(Out) * 8 < 16 ? sizeof(Out) * 8 : 16) Octet {
     u32 words[sizeof(Out) * 2];
   } octet;
-  if constexpr (P::kWide) {
+  compute_results<P>([&](auto&... sines) {
+    if constexpr (P::kWide) {
 #pragma clang loop unroll(full)
-    for (u32 k = 0; k < 2; ++k) {
-      using Wide = decltype(result(0));
-      const Wide four[4] = {result(4 * k), result(4 * k + 1), result(4 * k + 2), result(4 * k + 3)};
-      pack_wide<Out, P::kSaturates>(four, octet.words + k * sizeof(Out));
+      for (u32 k = 0; k < 2; ++k) {
+        using Wide = decltype(result(0, sines...));
+        const Wide four[4] = {result(4 * k, sines...), result(4 * k + 1, sines...), result(4 * k + 2, sines...),
+                              result(4 * k + 3, sines...)};
+        pack_wide<Out, P::kSaturates>(four, octet.words + k * sizeof(Out));
+      }
+    } else {
+      struct {
+        Out x[8];
+      } y;
+#pragma clang loop unroll(full)
+      for (int e = 0; e < 8; ++e) y.x[e] = result(e, sines...);
+      octet = __builtin_bit_cast(Octet, y);
     }
-  } else {
-    struct {
-      Out x[8];
-    } y;
-#pragma clang loop unroll(full)
-    for (int e = 0; e < 8; ++e) y.x[e] = result(e);
-    octet = __builtin_bit_cast(Octet, y);
-  }
+  });
 #pragma clang loop unroll(full)
   for (u32 k = 0; k < sizeof(Out) * 2; ++k) asm volatile("" : "+r"(octet.words[k]));
   if (inside) *(Octet*)p.place(z, row, col) = octet;
@@ -111,26 +114,29 @@ SDX_FN void store_packed_octets(const P& p, const Acc (&acc)[TN][8], u32 z, u32 
       const int j = h + q / 2 * 2, half = q % 2;
       const u32 out_row = row_of(half), r = inside(out_row);
       if constexpr (P::kRowBytes) exchange_octets<1>(held[q].words);
-      const auto result = [&](int g, int c) {
+      const auto result = [&](int g, int c, auto&... sines) {
         const Acc sum = acc[j + g / 2][g % 2 * 4 + half * 2 + c];
         if constexpr (!kReads) {
-          return p.result(z, r, column(j, g) + c, sum);
+          return p.result(z, r, column(j, g) + c, sum, sines...);
         } else {
           Read reads;
           if constexpr (P::kRowBytes)
             p.read_columns(z, r, column(j, g) + c, held[q].words[g / 2], g % 2 * 2 + c, exponent, reads);
           else
             p.read(z, r, column(j, g) + c, reads);
-          return p.result(z, r, column(j, g) + c, sum, reads);
+          return p.result(z, r, column(j, g) + c, sum, reads, sines...);
         }
       };
-      using Wide = decltype(result(0, 0));
       Octet<Out> octet;
+      compute_results<P>([&](auto&... sines) {
+        using Wide = decltype(result(0, 0, sines...));
 #pragma clang loop unroll(full)
-      for (int g = 0; g < 4; g += 2) {
-        const Wide four[4] = {result(g, 0), result(g, 1), result(g + 1, 0), result(g + 1, 1)};
-        pack_wide<Out, P::kSaturates>(four, octet.words + g / 2 * kSize);
-      }
+        for (int g = 0; g < 4; g += 2) {
+          const Wide four[4] = {result(g, 0, sines...), result(g, 1, sines...), result(g + 1, 0, sines...),
+                                result(g + 1, 1, sines...)};
+          pack_wide<Out, P::kSaturates>(four, octet.words + g / 2 * kSize);
+        }
+      });
       exchange_octets<kSize>(octet.words);
 #pragma clang loop unroll(full)
       for (int k = 0; k < kSize * 2; ++k) asm volatile("" : "+r"(octet.words[k]));

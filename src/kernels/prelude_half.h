@@ -14,7 +14,7 @@ namespace sdx {
 // clang-format off
 SDX_HALF1(floor) SDX_HALF1(ceil) SDX_HALF1(trunc) SDX_HALF1(round) SDX_HALF1(sign) SDX_HALF1(fabs) SDX_HALF1(sqrt)
 SDX_HALF1(rsqrt) SDX_HALF1(exp) SDX_HALF1(exp2) SDX_HALF1(expm1) SDX_HALF1(log) SDX_HALF1(log2) SDX_HALF1(log10)
-SDX_HALF1(log1p) SDX_HALF1(sin) SDX_HALF1(cos) SDX_HALF1(tan) SDX_HALF1(asin) SDX_HALF1(acos) SDX_HALF1(atan)
+SDX_HALF1(log1p) SDX_HALF1(tan) SDX_HALF1(asin) SDX_HALF1(acos) SDX_HALF1(atan)
 SDX_HALF1(sinh) SDX_HALF1(cosh) SDX_HALF1(tanh) SDX_HALF1(asinh) SDX_HALF1(acosh) SDX_HALF1(atanh) SDX_HALF1(erf)
 SDX_HALF1(sigmoid) SDX_HALF1(silu) SDX_HALF1(softplus) SDX_HALF1(softsign) SDX_HALF1(mish) SDX_HALF1(gelu)
 SDX_HALF1(gelu_tanh)
@@ -22,9 +22,13 @@ SDX_HALF2(pow) SDX_HALF2(fmod) SDX_HALF2(mod_trunc) SDX_HALF2(mod_floor) SDX_HAL
 // clang-format on
 #undef SDX_HALF1
 #undef SDX_HALF2
-                            SDX_FN bool isnan(f16 x) {
-  return (bit_cast<u16>(x) & 0x7fff) > 0x7c00;
+                            SDX_FN f16 sin(f16 x) {
+  return cast<f16>(near_sin(cast<f32>(x)));
 }
+SDX_FN f16 cos(f16 x) { return cast<f16>(near_cos(cast<f32>(x))); }
+SDX_FN bf16 sin(bf16 x) { return cast<bf16>(sin(cast<f32>(x))); }
+SDX_FN bf16 cos(bf16 x) { return cast<bf16>(cos(cast<f32>(x))); }
+SDX_FN bool isnan(f16 x) { return (bit_cast<u16>(x) & 0x7fff) > 0x7c00; }
 SDX_FN bool isnan(bf16 x) { return (x.bits & 0x7fff) > 0x7f80; }
 SDX_FN bool isinf(f16 x) { return (bit_cast<u16>(x) & 0x7fff) == 0x7c00; }
 SDX_FN bool isinf(bf16 x) { return (x.bits & 0x7fff) == 0x7f80; }

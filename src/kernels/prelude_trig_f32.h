@@ -86,23 +86,134 @@ SDX_FN Pair32 cos_kernel(f32 hi, f32 lo) {
 
 }  // namespace detail
 
-SDX_FN f32 sin(f32 x) {
+namespace detail {
+// sin(x + quarter pi/2) for x of any size.
+SDX_FN f32 sine_of_quarter(f32 x, u32 quarter) {
   const f32 a = fabs(x);
-  const detail::Reduced32 r = detail::reduce_quadrant(a);
-  const f32 s = detail::sin_kernel(r.hi, r.lo).hi, c = detail::cos_kernel(r.hi, r.lo).hi;
-  const f32 y = (r.quadrant & 1) != 0 ? c : s;
-  const u32 flip = ((r.quadrant & 2) << 30) ^ (bit_cast<u32>(x) & 0x80000000u);
+  const Reduced32 r = reduce_quadrant(a);
+  const f32 s = sin_kernel(r.hi, r.lo).hi, c = cos_kernel(r.hi, r.lo).hi;
+  const u32 quadrant = r.quadrant + quarter;
+  const f32 y = (quadrant & 1) != 0 ? c : s;
+  // cos is even.
+  const u32 flip = ((quadrant & 2) << 30) ^ (quarter != 0 ? 0u : bit_cast<u32>(x) & 0x80000000u);
   return a < inf32() ? bit_cast<f32>(bit_cast<u32>(y) ^ flip) : nan32();
 }
+}  // namespace detail
 
-SDX_FN f32 cos(f32 x) {
-  const f32 a = fabs(x);
-  const detail::Reduced32 r = detail::reduce_quadrant(a);
-  const f32 s = detail::sin_kernel(r.hi, r.lo).hi, c = detail::cos_kernel(r.hi, r.lo).hi;
-  const f32 y = (r.quadrant & 1) != 0 ? s : c;
-  const u32 flip = ((r.quadrant + 1) & 2) << 30;
-  return a < inf32() ? bit_cast<f32>(bit_cast<u32>(y) ^ flip) : nan32();
+#if SDX_GPU
+// Up to kNearSines without branches: x = h pi + r, where h is an integer (of cos: 1/2 more), so that sin x is +- sin r.
+// x - h hi is exact, h mid is subtracted with one rounding, and h lo where sin r is rounded. At most 1.6 ulp. Infinity
+// gives NaN. Larger arguments take ten times the instructions. A kernel tests for them once for all elements that a
+// thread has at a time (with_sines()): branches would keep it from computing these at the same time.
+inline constexpr f32 kNearSines = 0x1p17f;
+
+namespace detail {
+inline constexpr f32 kPiHi32 = 0x1.921fb6p+1f, kPiMid32 = -0x1.777a5cp-24f, kPiLo32 = -0x1.ee59dap-49f;
+
+struct HalfTurns32 {
+  f32 r, h;  // r - h lo = x - h pi
+  u32 sign;  // to be added to that of sin r
+};
+template <bool Cos>
+SDX_FN HalfTurns32 half_turns(f32 x) {
+  const f32 t = Cos ? fma(x, 0x1.45f306p-2f, -0.5f) + kRound32 : fma(x, 0x1.45f306p-2f, kRound32);
+  const f32 h = Cos ? (t - kRound32) + 0.5f : t - kRound32;
+  const u32 n = bit_cast<u32>(t);
+  return {fma(h, -kPiMid32, fma(h, -kPiHi32, x)), h, (Cos ? ~n : n) << 31};
 }
+/// One of both.
+SDX_FN HalfTurns32 half_turns(f32 x, bool cos) {
+  const f32 shift = cos ? -0.5f : 0.0f, t = fma(x, 0x1.45f306p-2f, shift) + kRound32, h = (t - kRound32) - shift;
+  return {fma(h, -kPiMid32, fma(h, -kPiHi32, x)), h, (bit_cast<u32>(t) ^ u32(cos)) << 31};
+}
+// Table sin_half24. The cube of r with what its two roundings lost, and the largest part of its factor in one fma.
+SDX_FN f32 near_sine(HalfTurns32 t) {
+  const f32 z = t.r * t.r, cube = t.r * z;
+  const f32 lost = fma(t.r, fma(t.r, t.r, -z), fma(t.r, z, -cube));
+  const f32 p = poly(z, -0x1.55554cp-3f + 0x1.5p-3f, 0x1.110ed6p-7f, -0x1.9f6f6p-13f, 0x1.5da796p-19f);
+  const f32 tail = fma(cube, -0x1.5p-3f, fma(cube, p, fma(lost, -0x1.555556p-3f, t.h * -kPiLo32)));
+  return bit_cast<f32>(bit_cast<u32>(t.r + tail) ^ t.sign);
+}
+// For results of 16 bits, relative error at most 2^-19. Table half_sin.
+SDX_FN f32 near_half_sine(HalfTurns32 t) {
+  const f32 r = fma(t.h, -kPiLo32, t.r), z = r * r;
+  const f32 p = poly(z, -0x1.555128p-3f, 0x1.1071a8p-7f, -0x1.84cb68p-13f);
+  return bit_cast<f32>(bit_cast<u32>(fma(r * z, p, r)) ^ t.sign);
+}
+// NVIDIA: a call, as copies of this code in each element of an epilogue would not fit the instruction cache.
+#ifdef __NVPTX__
+#define SDX_CALLED inline __attribute__((noinline))
+#else
+#define SDX_CALLED SDX_FN
+#endif
+SDX_CALLED f32 far_sine(f32 x, u32 quarter) { return sine_of_quarter(x, quarter); }
+SDX_FN bool is_far(f32 x) { return __builtin_expect(fabs(x) >= kNearSines, false); }
+}  // namespace detail
+
+/// Of |x| < kNearSines.
+SDX_FN f32 near_sin(f32 x) { return detail::near_sine(detail::half_turns<false>(x)); }
+SDX_FN f32 near_cos(f32 x) { return detail::near_sine(detail::half_turns<true>(x)); }
+SDX_FN f32 near_half_sin(f32 x) { return detail::near_half_sine(detail::half_turns<false>(x)); }
+SDX_FN f32 near_half_cos(f32 x) { return detail::near_half_sine(detail::half_turns<true>(x)); }
+
+/// With arguments of any size, for code that rarely runs: calls.
+struct AllSines {};
+/// Without large ones, which are noted.
+struct NearSines {
+  bool far = false;
+};
+#define SDX_SINE(name, near, quarter)                                                           \
+  SDX_FN f32 name(f32 x) { return detail::is_far(x) ? detail::far_sine(x, quarter) : near(x); } \
+  SDX_CALLED f32 called_##name(f32 x) { return name(x); }                                       \
+  SDX_FN f32 name(f32 x, AllSines&) { return called_##name(x); }                                \
+  SDX_FN f32 name(f32 x, NearSines& all) {                                                      \
+    all.far |= fabs(x) >= kNearSines;                                                           \
+    return near(x);                                                                             \
+  }
+SDX_SINE(sin, near_sin, 0)
+SDX_SINE(cos, near_cos, 1)
+SDX_SINE(half_sin, near_half_sin, 0)
+SDX_SINE(half_cos, near_half_cos, 1)
+#undef SDX_SINE
+
+/// sin(x) or cos(x), for which neighbouring threads need not branch.
+#define SDX_SINE(name, near)                                                                                 \
+  SDX_FN f32 name(bool sine, f32 x) {                                                                        \
+    return detail::is_far(x) ? detail::far_sine(x, u32(!sine)) : detail::near(detail::half_turns(x, !sine)); \
+  }                                                                                                          \
+  SDX_CALLED f32 called_##name(bool sine, f32 x) { return name(sine, x); }                                   \
+  SDX_FN f32 name(bool sine, f32 x, AllSines&) { return called_##name(sine, x); }                            \
+  SDX_FN f32 name(bool sine, f32 x, NearSines& all) {                                                        \
+    all.far |= fabs(x) >= kNearSines;                                                                        \
+    return detail::near(detail::half_turns(x, !sine));                                                       \
+  }
+SDX_SINE(sin_or_cos, near_sine)
+SDX_SINE(half_sin_or_cos, near_half_sine)
+#undef SDX_SINE
+#undef SDX_CALLED
+
+/// Calls compute(sines), which passes `sines` to sin and cos, and once more if an argument was large.
+template <class Compute>
+SDX_FN void with_sines(const Compute& compute) {
+  NearSines near;
+  compute(near);
+  if (__builtin_expect(near.far, false)) {
+    AllSines all;
+    compute(all);
+  }
+}
+#else
+SDX_FN f32 sin(f32 x) { return detail::sine_of_quarter(x, 0); }
+SDX_FN f32 cos(f32 x) { return detail::sine_of_quarter(x, 1); }
+SDX_FN f32 near_sin(f32 x) { return sin(x); }
+SDX_FN f32 near_cos(f32 x) { return cos(x); }
+SDX_FN f32 half_sin(f32 x) { return sin(x); }
+SDX_FN f32 half_cos(f32 x) { return cos(x); }
+SDX_FN f32 near_half_sin(f32 x) { return sin(x); }
+SDX_FN f32 near_half_cos(f32 x) { return cos(x); }
+SDX_FN f32 sin_or_cos(bool sine, f32 x) { return sine ? sin(x) : cos(x); }
+SDX_FN f32 half_sin_or_cos(bool sine, f32 x) { return sine ? sin(x) : cos(x); }
+#endif
 
 SDX_FN f32 tan(f32 x) {
   const f32 a = fabs(x);

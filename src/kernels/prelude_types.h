@@ -6,6 +6,8 @@
 #endif
 
 #define SDX_FN inline __attribute__((always_inline))
+/// For lambdas, before the `{`.
+#define SDX_LAMBDA __attribute__((always_inline))
 
 #if defined(__AMDGCN__) || defined(__NVPTX__)
 #define SDX_GPU 1

@@ -19,7 +19,7 @@ struct RecurrentFunction {
       case RecurrentActivation::kTanh:
         return tanh(x);
       case RecurrentActivation::kSigmoid:
-        return T(1) / (T(1) + exp(-x));
+        return sigmoid(x);
       case RecurrentActivation::kAffine:
         return alpha * x + beta;
       case RecurrentActivation::kLeakyRelu:

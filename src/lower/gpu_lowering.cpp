@@ -132,7 +132,8 @@ class GpuBlock : public BlockLowering {
 
   // Lowers a routine to launches of device code, if it has that form.
   bool lower_routine(const Step& s, const Node& node, std::vector<ProgramStep>& out) {
-    const auto routine = codegen::generate_gpu_routine(node);
+    const auto routine =
+        codegen::generate_gpu_routine(node, chip_of(options_.target), options_.precision != DType::kFloat32);
     if (!routine) return false;
     std::vector<int> tensors = b_.buffers(node.inputs);
     for (Value* v : node.outputs) tensors.push_back(b_.buffer(v));

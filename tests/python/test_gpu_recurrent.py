@@ -1,0 +1,150 @@
+"""Recurrent layers on simulated AMD GPUs, against the host: all steps in one launch where the weights fit the registers, otherwise a launch for
+each step. What NVIDIA's code consists of."""
+
+import subprocess
+
+import numpy as np
+import onnx
+import onnx.helper as oh
+import pytest
+import sardonyx
+from cli_support import BUILD
+from onnx import numpy_helper
+
+CHIPS = ["gfx90a", "gfx942", "gfx1100", "gfx1201"]
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
+
+def layer(op, hidden, steps, batch, width=5, direction="bidirectional", peepholes=False, **attributes):
+    gates, directions = GATES[op], 2 if direction == "bidirectional" else 1
+    rng = np.random.default_rng(hidden + steps)
+    f32, scale = onnx.TensorProto.FLOAT, hidden**-0.5
+    shapes = {
+        "w": (directions, gates * hidden, width),
+        "r": (directions, gates * hidden, hidden),
+        "b": (directions, 2 * gates * hidden),
+    }
+    if peepholes:
+        shapes["p"] = (directions, 3 * hidden)
+    stored = [numpy_helper.from_array(rng.uniform(-scale, scale, s).astype(np.float32), n) for n, s in shapes.items()]
+    states = ["h0", "c0"] if op == "LSTM" else ["h0"]
+    outputs = ["y", "h", "c"] if op == "LSTM" else ["y", "h"]
+    names = ["x", "w", "r", "b", "lengths", *states, *(["p"] if peepholes else [])]
+    node = oh.make_node(op, names, outputs, hidden_size=hidden, direction=direction, **attributes)
+    inputs = [
+        oh.make_tensor_value_info("x", f32, [steps, "n", width]),
+        oh.make_tensor_value_info("lengths", onnx.TensorProto.INT32, ["n"]),
+        *(oh.make_tensor_value_info(s, f32, [directions, "n", hidden]) for s in states),
+    ]
+    graph = oh.make_graph([node], "g", inputs, [oh.make_tensor_value_info(o, f32, None) for o in outputs], stored)
+    model = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8)
+    feeds = {
+        "x": rng.standard_normal((steps, batch, width)).astype(np.float32),
+        "lengths": np.array([steps, *rng.integers(0, steps + 1, batch - 1)], np.int32),
+        **{s: rng.uniform(-1, 1, (directions, batch, hidden)).astype(np.float32) for s in states},
+    }
+    return model, feeds
+
+
+def check(model, feeds, chip):
+    want = sardonyx.compile(model)(**feeds)
+    got = sardonyx.compile(model, device=f"sim:{chip}")(**feeds)
+    for name, x in want.items():
+        np.testing.assert_allclose(got[name], x, rtol=1e-4, atol=2e-5, err_msg=name)  # sums in another order
+
+
+# Both sides of what one thread, four lanes and a wave have; more sequences than lanes of a unit; the last of each kind
+# does not fit the registers.
+SIZES = [
+    ("RNN", {}, [(1, 3), (100, 5), (220, 2), (257, 2), (600, 1)]),
+    ("GRU", {}, [(33, 2), (64, 6), (128, 3), (140, 2), (200, 1)]),
+    ("GRU", {"linear_before_reset": 1}, [(31, 20), (100, 2), (128, 3), (129, 1)]),
+    ("LSTM", {}, [(17, 3), (64, 5), (96, 3), (104, 2), (128, 2), (130, 2)]),
+    ("LSTM", {"input_forget": 1}, [(40, 2)]),
+]
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("op, attributes, hidden, batch", [(op, a, *size) for op, a, sizes in SIZES for size in sizes])
+def test_sizes(chip, op, attributes, hidden, batch):
+    check(*layer(op, hidden, 4, batch, **attributes), chip)
+
+
+@pytest.mark.parametrize("op, hidden", [("GRU", 180), ("LSTM", 144)])
+def test_weights_of_16_bits(op, hidden):
+    """Where they fit neither registers nor LDS in float32. The state stays in float32: errors are those of the weights."""
+    model, feeds = layer(op, hidden, 6, 2)
+    want = sardonyx.compile(model)(**feeds)
+    got = sardonyx.compile(model, device="sim:gfx950", precision="fp16")(**feeds)
+    for name, x in want.items():
+        np.testing.assert_allclose(got[name], x, atol=2e-3, err_msg=name)
+
+
+ACTIVATIONS = [
+    (
+        "GRU",
+        {"activations": ["HardSigmoid", "ScaledTanh"], "activation_alpha": [0.3, 1.1], "activation_beta": [0.4, 0.7]},
+    ),
+    ("LSTM", {"activations": ["Softsign", "LeakyRelu", "Elu"], "activation_alpha": [0.1, 0.9]}),
+    ("RNN", {"activations": ["Affine"], "activation_alpha": [0.5], "activation_beta": [0.1]}),
+]
+
+
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
+@pytest.mark.parametrize("direction", ["forward", "reverse"])
+@pytest.mark.parametrize("op, attributes", ACTIVATIONS)
+def test_activations_and_clip(chip, direction, op, attributes):
+    check(*layer(op, 24, 5, 3, direction=direction, clip=0.8, **attributes), chip)
+
+
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
+def test_peepholes_and_layout(chip):
+    check(*layer("LSTM", 48, 5, 3, peepholes=True), chip)
+
+
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
+def test_a_layer_is_one_launch(chip, tmp_path):
+    """Whatever its steps; a launch for each took 4 to 5 us, most of it the way to the GPU."""
+    model, _ = layer("GRU", 128, 100, 1)
+    onnx.save(model, tmp_path / "m.onnx")
+    command = [
+        BUILD / "bin/sardonyx",
+        "inspect",
+        tmp_path / "m.onnx",
+        "--device",
+        f"sim:{chip}",
+        "--kernels",
+        "--source",
+    ]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "routine_recurrent_scan<" in text and "routine_recurrent<" not in text
+
+
+def ptx_of(model, precision, folder):
+    onnx.save(model, folder / "m.onnx")
+    command = [BUILD / "bin/sardonyx", "compile", folder / "m.onnx", "--arch", "sm_90a", "-o", folder / "m.sdx"]
+    subprocess.run([*command, "--precision", precision, "--cache-dir", ""], check=True, capture_output=True)
+    return [p for p in (folder / "m.sdx").read_bytes().split(b".entry ") if b"ex2.approx" in p]
+
+
+CLUSTERS = [
+    ("GRU", 64, "fp32", 1),
+    ("GRU", 128, "fp32", 2),
+    ("LSTM", 128, "fp32", 2),
+    ("LSTM", 256, "fp32", 8),
+    ("GRU", 384, "fp32", 8),
+    ("LSTM", 512, "fp16", 8),
+]
+
+
+@pytest.mark.parametrize("op, hidden, precision, cluster", CLUSTERS)
+def test_workgroups_of_a_cluster_send_the_state_with_its_signal(op, hidden, precision, cluster, tmp_path):
+    """A barrier of the cluster in each step would wait for the stores of results."""
+    attributes = {"linear_before_reset": 1} if op == "GRU" else {}
+    # One of the two directions: both call the same functions.
+    (code,) = ptx_of(layer(op, hidden, 50, 1, direction="forward", **attributes)[0], precision, tmp_path)
+    assert b".local" not in code
+    readers = -(-hidden // (256 // max(s for s in (1, 2, 4, 8, 16) if 256 // s * cluster >= hidden)))
+    assert code.count(b"st.async") == (readers if cluster > 1 else 0)
+    assert code.count(b"barrier.cluster.wait") == (cluster > 1)
+    assert (b".reqnctapercluster %d" % cluster in code) == (cluster > 1)
