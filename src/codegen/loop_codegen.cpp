@@ -253,11 +253,29 @@ class Generator {
       return;
     }
     if (const auto across = reads_across(loop)) return in_tiles(out, loop, *across);
-    const Expr inner = vars.back();
-    const auto [lo, hi] = open_blocks(Exprs(vars.begin(), vars.end() - 1), inner,
+    const Expr inner = columns_of(loop).value_or(vars.back());
+    Exprs outer;
+    for (const Expr& v : vars)
+      if (!same(v, inner)) outer.push_back(v);
+    const auto [lo, hi] = open_blocks(outer, inner,
                                       body->has_reduce ? kReduceBlock : kBlock, cost_of(body));
     innermost(out, inner, body, offset, lo, hi);
     emit_.close();
+  }
+
+  // The variable whose columns are reduced side by side, if it is not the innermost one: what is reduced lies across
+  // memory there (the maximum over neighbours of an image whose channels are last, stored with channels first). It is
+  // read several times for each element that is then stored across memory.
+  static std::optional<Expr> columns_of(const FlatLoop& loop) {
+    Exprs reductions;
+    top_reductions(loop.body, reductions);
+    if (reductions.empty() || side_by_side(reductions, loop.vars.back())) return {};
+    for (std::size_t k = loop.vars.size() - 1; k-- > 0;) {
+      std::int64_t n = 0;
+      if (is_const_int(loop.vars[k]->args[0], n) && n < kSide) continue;
+      if (side_by_side(reductions, loop.vars[k])) return loop.vars[k];
+    }
+    return {};
   }
 
   // Opens the loop over work items: for each value of `outer`, blocks of `inner`, whose begin and end it returns.
