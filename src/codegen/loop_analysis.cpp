@@ -139,6 +139,48 @@ FlatLoop flat_loop(const Stage& stage) {
   return f;
 }
 
+std::optional<Expr> columns_of(const FlatLoop& loop, std::int64_t least) {
+  Exprs reductions;
+  top_reductions(loop.body, reductions);
+  if (reductions.empty() || side_by_side(reductions, loop.vars.back())) return {};
+  for (std::size_t k = loop.vars.size() - 1; k-- > 0;) {
+    std::int64_t n = 0;
+    if (is_const_int(loop.vars[k]->args[0], n) && n < least) continue;
+    if (side_by_side(reductions, loop.vars[k])) return loop.vars[k];
+  }
+  return {};
+}
+
+bool in_parts(const Expr& body, const Expr& var) {
+  return body->op == Op::kSelect && body->args[0]->op == Op::kLt && same(body->args[0]->args[0], var) &&
+         is_const(body->args[0]->args[1]);
+}
+
+bool advances(const Expr& e, const Expr& var) { return is_const(idx::sub(substitute(e, {{var, var + 1}}), e), 1); }
+
+std::optional<Across> reads_across(const FlatLoop& loop, std::int64_t least) {
+  const Expr& inner = loop.vars.back();
+  const auto long_enough = [least](const Expr& v) {
+    std::int64_t n = 0;
+    return !is_const_int(v->args[0], n) || n >= least;
+  };
+  if (loop.body->has_reduce || in_parts(loop.body, inner) || !long_enough(inner)) return {};
+  std::vector<Across> found(loop.vars.size());
+  certain_parts(loop.body, [&](const Expr& x) {
+    Expr c, rest;
+    if (x->op != Op::kLoad || x->args[0]->has_load || !idx::split_affine(x->args[0], inner, c, rest) ||
+        is_const(c, 0) || is_const(c, 1))
+      return true;
+    for (std::size_t k = 0; k + 1 < loop.vars.size(); ++k)
+      if (long_enough(loop.vars[k]) && advances(x->args[0], loop.vars[k])) found[k].loads.push_back(x);
+    return true;
+  });
+  for (std::size_t k = 0; k < found.size(); ++k) found[k].along = k;
+  const auto most = std::max_element(found.begin(), found.end(),
+                                     [](const auto& a, const auto& b) { return a.loads.size() < b.loads.size(); });
+  return most->loads.empty() ? std::nullopt : std::optional(*most);
+}
+
 std::optional<OutputLoop> output_loop(const LoopKernel& kernel) {
   OutputLoop p;
   const bool single = kernel.stages.size() == 1 && kernel.outer.empty();

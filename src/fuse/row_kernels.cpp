@@ -214,8 +214,8 @@ class Grouper {
     return known && rows * length >= kManyElements && length >= kMuchLonger * longest;
   }
 
-  // Whether the rows of the loop's result run across memory (a normalised image whose channels are last). Each row would
-  // write one element here and one there; a separate kernel has neighbouring threads, or lanes of a vector, on
+  // Whether the rows of the loop's result run across memory (a normalised image whose channels are last). Each row
+  // would write one element here and one there; a separate kernel has neighbouring threads, or lanes of a vector, on
   // neighbouring elements. On a CPU rows that are read along memory stay: a transpose runs across it either way.
   bool runs_across_memory(const Node* n, const std::vector<int>& outer_at) const {
     if (!options_.split_reductions) return false;

@@ -9,6 +9,85 @@
 namespace sardonyx::routines {
 namespace {
 
+// The k best elements of a row. Candidates are collected; when there are twice as many as needed, the worse half is
+// dropped, and of the elements that follow only those better than the worst that is left become candidates. So most
+// elements of a long row are only compared with one number, in vectors.
+template <typename T>
+class Best {
+ public:
+  struct Element {
+    T value;
+    std::int64_t index;
+  };
+
+  Best(std::int64_t k, bool largest)
+      : k_(static_cast<std::size_t>(k)), most_(k_ + std::max(k_, kLeastSpare)), largest_(largest) {}
+
+  /// Finds them in any order; n >= k.
+  void search(const T* row, std::int64_t n) {
+    found_.clear();
+    if (largest_)
+      collect<true>(row, n);
+    else
+      collect<false>(row, n);
+    shrink();
+  }
+  void sort() {
+    std::sort(found_.begin(), found_.end(), [this](const Element& a, const Element& b) { return precedes(a, b); });
+  }
+  const Element& operator[](std::int64_t j) const { return found_[static_cast<std::size_t>(j)]; }
+
+ private:
+  static constexpr std::size_t kLeastSpare = 48;  // for few elements, so that they are not selected again and again
+  static constexpr std::int64_t kBlock = 32;      // elements compared at a time
+
+  bool better(T a, T b) const { return largest_ ? before(b, a) : before(a, b); }
+  bool precedes(const Element& a, const Element& b) const {
+    if (better(a.value, b.value)) return true;
+    return !better(b.value, a.value) && a.index < b.index;
+  }
+  void shrink() {
+    if (found_.size() <= k_) return;
+    std::nth_element(found_.begin(), found_.begin() + static_cast<std::ptrdiff_t>(k_) - 1, found_.end(),
+                     [this](const Element& a, const Element& b) { return precedes(a, b); });
+    found_.resize(k_);
+  }
+  // Whether an element of a block may be better than `worst`: exact but for NaN.
+  template <bool kLargest>
+  static bool any_better(const T* block, T worst) {
+    const auto w = static_cast<compute_of<T>>(worst);
+    int any = 0;
+    for (std::int64_t j = 0; j < kBlock; ++j) {
+      const auto x = static_cast<compute_of<T>>(block[j]);
+      any |= kLargest ? !(x <= w) : !(x >= w);
+    }
+    return any != 0;
+  }
+  template <bool kLargest>
+  void collect(const T* row, std::int64_t n) {
+    std::int64_t j = std::min(n, static_cast<std::int64_t>(most_));
+    for (std::int64_t i = 0; i < j; ++i) found_.push_back({row[i], i});
+    while (j < n) {
+      // The last of the k best. Later elements that equal it come after it.
+      shrink();
+      const T worst = found_.back().value;
+      while (j < n && found_.size() < most_) {
+        if (j + kBlock <= n && !any_better<kLargest>(row + j, worst)) {
+          j += kBlock;
+          continue;
+        }
+        const std::int64_t end = std::min({n, j + kBlock, j + static_cast<std::int64_t>(most_ - found_.size())});
+        for (; j < end; ++j)
+          if (better(row[j], worst)) found_.push_back({row[j], j});
+      }
+    }
+  }
+
+  const std::size_t k_, most_;
+  const bool largest_;
+  std::vector<Element> found_;
+};
+
 // topk
 //   inputs:  x [outer, n, inner]
 //   outputs: values [outer, k, inner] of x's dtype, indices [outer, k, inner] int64; k <= n
@@ -24,25 +103,19 @@ void topk(Call& c) {
     using T = decltype(zero);
     host::parallel_for(outer * inner, std::max<std::int64_t>(1, 16384 / n), c.threads,
                        [&](std::int64_t begin, std::int64_t end) {
-                         std::vector<T> row(static_cast<std::size_t>(n));
-                         std::vector<std::int64_t> order(static_cast<std::size_t>(n));
-                         const auto first = [&](std::int64_t a, std::int64_t b) {
-                           const T p = row[static_cast<std::size_t>(a)], q = row[static_cast<std::size_t>(b)];
-                           if (largest ? before(q, p) : before(p, q)) return true;
-                           if (largest ? before(p, q) : before(q, p)) return false;
-                           return a < b;
-                         };
+                         std::vector<T> row(static_cast<std::size_t>(inner == 1 ? 0 : n));
+                         Best<T> best(k, largest);
                          for (std::int64_t r = begin; r < end; ++r) {
                            const T* from = x.as<T>() + r / inner * n * inner + r % inner;
-                           for (std::int64_t j = 0; j < n; ++j) row[static_cast<std::size_t>(j)] = from[j * inner];
-                           std::iota(order.begin(), order.end(), std::int64_t{0});
-                           if (k < n) std::nth_element(order.begin(), order.begin() + (k - 1), order.end(), first);
-                           if (sorted) std::sort(order.begin(), order.begin() + k, first);
+                           for (std::size_t j = 0; j < row.size(); ++j)
+                             row[j] = from[static_cast<std::int64_t>(j) * inner];
+                           best.search(inner == 1 ? from : row.data(), n);
+                           if (sorted) best.sort();
                            T* v = values.as<T>() + r / inner * k * inner + r % inner;
                            auto* i = indices.as<std::int64_t>() + r / inner * k * inner + r % inner;
                            for (std::int64_t j = 0; j < k; ++j) {
-                             i[j * inner] = order[static_cast<std::size_t>(j)];
-                             v[j * inner] = row[static_cast<std::size_t>(order[static_cast<std::size_t>(j)])];
+                             v[j * inner] = best[j].value;
+                             i[j * inner] = best[j].index;
                            }
                          }
                        });
