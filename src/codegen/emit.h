@@ -145,6 +145,7 @@ class Emitter {
   std::string reduction(const Expr& e);
   std::string guarded_selection(const Expr& e, const std::string& condition);
   std::string arg_reduction(const Expr& e);
+  std::string arg_lanes(const Expr& e);
   void fold_lanes(const Expr& e, const std::string& acc, int lanes);
   void keep_term(const Expr& reduction, const std::string& at, const std::string& x);
   std::string selection(const Expr& e);

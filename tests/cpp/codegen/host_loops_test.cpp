@@ -61,5 +61,17 @@ TEST(HostLoops, ManyComputedSidesAreOneLoop) {
   EXPECT_EQ(loops(8), 1);
 }
 
+// One comparison after the other would take some cycles for each element.
+TEST(HostLoops, LongRowsAreSearchedInLanes) {
+  const auto text = [](int length) {
+    return fmt::format(R"(%0 = input float32[n, {0}]
+%1 = loop int64[n < n]: argmin{{k < {0}}}(%0[n, k])
+return %1)",
+                       length);
+  };
+  EXPECT_THAT(source(text(512)), HasSubstr("_[16]; i32"));
+  EXPECT_THAT(source(text(20)), Not(HasSubstr("_[16]; i32")));
+}
+
 }  // namespace
 }  // namespace sardonyx::codegen
