@@ -74,6 +74,8 @@ class Emitter {
   /// vectors.
   bool vector_casts = false;
 
+  /// Sines and cosines of float32 are of angles that were tested (bounded_sin() of kernels/prelude_trig_f32.h).
+  bool bounded_angles = false;
   /// Maxima and minima before a rounding to float16 that saturates become bounds of it. For AMD's GPUs.
   bool joins_bounds = false;
 

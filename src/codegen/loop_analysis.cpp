@@ -151,6 +151,29 @@ std::optional<Expr> columns_of(const FlatLoop& loop, std::int64_t least) {
   return {};
 }
 
+Exprs certain_angles(const Expr& e) {
+  const auto is_wave = [](const Expr& x) {
+    return (x->op == Op::kSin || x->op == Op::kCos) && x->dtype == DType::kFloat32;
+  };
+  Exprs waves, angles;
+  bool cheap = !e->has_reduce;
+  visit(e, [&](const Expr& x) {
+    if (is_wave(x)) waves.push_back(x);
+  });
+  for (const Expr& w : waves) {
+    bool certain = false;
+    certain_parts(e, [&](const Expr& x) {
+      certain |= same(x, w);
+      return true;
+    });
+    visit(w->args[0],
+          [&](const Expr& x) { cheap &= !(x->op >= Op::kExp && x->op <= Op::kSigmoid) && x->op != Op::kPow; });
+    cheap &= certain;
+    if (std::ranges::none_of(angles, [&](const Expr& a) { return same(a, w->args[0]); })) angles.push_back(w->args[0]);
+  }
+  return cheap ? angles : Exprs();
+}
+
 bool in_parts(const Expr& body, const Expr& var) {
   return body->op == Op::kSelect && body->args[0]->op == Op::kLt && same(body->args[0]->args[0], var) &&
          is_const(body->args[0]->args[1]);

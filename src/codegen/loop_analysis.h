@@ -39,6 +39,9 @@ struct Across {
 };
 /// Empty if there are none, or if either variable has fewer than `least` values.
 std::optional<Across> reads_across(const FlatLoop& loop, std::int64_t least);
+/// The float32 angles of all sines and cosines of e; empty if there are none, one is not always evaluated, or the
+/// angles take long to compute.
+Exprs certain_angles(const Expr& e);
 /// Whether the body selects by what `var` is: a concatenation along the innermost dim.
 bool in_parts(const Expr& body, const Expr& var);
 /// Whether e at var + 1 is one more than at var.

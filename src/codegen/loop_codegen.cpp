@@ -21,6 +21,7 @@ constexpr std::int64_t kBlock = 8192;       // elements of the vectorised loop p
 constexpr std::int64_t kReduceBlock = 256;  // the same when each element is a reduction
 constexpr int kTile = 64;                   // elements reduced side by side
 constexpr int kSide = 16;                   // of the square tiles that are transposed: 64 bytes of 32-bit elements
+constexpr std::int64_t kAngles = 256;       // elements whose angles are tested together
 constexpr int kComputedSides = 4;           // loops of one choice: each takes milliseconds to compile
 constexpr std::int64_t kTileRun = 512;      // elements of the vectorised loop per work item of transposed tiles
 
@@ -198,12 +199,45 @@ class Generator {
     if (in_parts(body, var) && !body->has_reduce) return parts(out, var, body, offset, lo, hi);
     if (is_choice(body, var) && computed_sides(out, var, body, offset) <= kComputedSides)
       return choice(out, var, body, offset, lo, hi);
+    if (const Exprs angles = certain_angles(body); !angles.empty())
+      return by_angles(out, var, body, offset, lo, hi, angles);
+    elements(out, var, body, offset, lo, hi);
+  }
+
+  void elements(const Value* out, const Expr& var, const Expr& body, const Expr& offset, const std::string& lo,
+                const std::string& hi) {
     const std::string i = emit_.fresh("i");
     if (!body->has_reduce) emit_.line("#pragma clang loop vectorize(assume_safety)");
     emit_.open(fmt::format("for (i64 {0} = {1}; {0} < {2}; ++{0})", i, lo, hi));
     emit_.bind(var, i);
     const std::string x = emit_.value(body);
     store(out, offset, x);
+    emit_.close();
+  }
+
+  // innermost() with sines and cosines, in blocks: if none of a block's angles is large, which is tested first, they
+  // need not be reduced as large ones are. Results are the same either way.
+  void by_angles(const Value* out, const Expr& var, const Expr& body, const Expr& offset, const std::string& lo,
+                 const std::string& hi, const Exprs& angles) {
+    const std::string t0 = emit_.fresh("v"), end = emit_.fresh("n"), most = emit_.fresh("m"), i = emit_.fresh("i");
+    emit_.open(fmt::format("for (i64 {0} = {1}; {0} < {2}; {0} += {3})", t0, lo, hi, kAngles));
+    emit_.line(fmt::format("const i64 {} = min({} + {}, {});", end, t0, kAngles, hi));
+    emit_.line(fmt::format("u32 {} = 0;", most));
+    emit_.line("#pragma clang loop vectorize(assume_safety)");
+    emit_.open(fmt::format("for (i64 {0} = {1}; {0} < {2}; ++{0})", i, t0, end));
+    emit_.bind(var, i);
+    for (const Expr& a : angles) {
+      const std::string bits = emit_.fresh("x");
+      emit_.line(fmt::format("const u32 {} = bit_cast<u32>({}) & 0x7fffffffu;", bits, emit_.value(a)));
+      emit_.line(fmt::format("{0} = {1} > {0} ? {1} : {0};", most, bits));
+    }
+    emit_.close();
+    for (const bool bounded : {true, false}) {
+      emit_.open(bounded ? fmt::format("if ({} < kBoundedAngle)", most) : "else");
+      emit_.bounded_angles = bounded;
+      elements(out, var, body, offset, t0, end);
+      emit_.close();
+    }
     emit_.close();
   }
 

@@ -9,6 +9,7 @@
 namespace sardonyx::codegen {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -71,6 +72,18 @@ return %1)",
   };
   EXPECT_THAT(source(text(512)), HasSubstr("_[16]; i32"));
   EXPECT_THAT(source(text(20)), Not(HasSubstr("_[16]; i32")));
+}
+
+// Angles are tested in blocks, before they are reduced as large ones; not where some may not be computed.
+TEST(HostLoops, AnglesAreTestedFirst) {
+  const auto text = [](const char* body) {
+    return fmt::format("%0 = input float32[n, 64]\n%1 = loop float32[n < n, c < 64]: {}\nreturn %1", body);
+  };
+  EXPECT_THAT(
+      source(text("sin(30.0 * %0[n, c]) + cos(%0[n, c])")),
+      AllOf(HasSubstr("< kBoundedAngle"), HasSubstr("bounded_sin("), HasSubstr("bounded_cos("), HasSubstr(" sin(")));
+  EXPECT_THAT(source(text("select(c < n, sin(%0[n, c + 1]), 0.0)")), Not(HasSubstr("kBoundedAngle")));
+  EXPECT_THAT(source(text("sin(exp(%0[n, c]))")), Not(HasSubstr("kBoundedAngle")));
 }
 
 }  // namespace
