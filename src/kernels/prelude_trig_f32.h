@@ -66,7 +66,8 @@ SDX_FN Reduced32 reduce_quadrant_small(f32 x) {
 SDX_FN Reduced32 reduce_quadrant(f32 x) {
 #if SDX_GPU
   // Here a branch is cheaper than what it skips.
-  return x < 16384.0f ? reduce_quadrant_small(x) : reduce_quadrant_large(x);
+  if (x < 16384.0f) return reduce_quadrant_small(x);
+  return reduce_quadrant_large(x);
 #else
   const Reduced32 r = reduce_quadrant_large(x);
 #if SDX_HAS_FMA
