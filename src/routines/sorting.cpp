@@ -1,6 +1,9 @@
 // topk, unique: routines that sort.
 #include <algorithm>
+#include <cstring>
+#include <limits>
 #include <numeric>
+#include <vector>
 
 #include "host/parallel.h"
 #include "routines/elements.h"
@@ -12,45 +15,60 @@ namespace {
 // The k best elements of a row. Candidates are collected; when there are twice as many as needed, the worse half is
 // dropped, and of the elements that follow only those better than the worst that is left become candidates. So most
 // elements of a long row are only compared with one number, in vectors.
+// A candidate is one integer, which makes comparing cheap: how good its value is (better ones are smaller, equal ones
+// equal), and below that its index.
 template <typename T>
 class Best {
  public:
-  struct Element {
-    T value;
-    std::int64_t index;
-  };
-
   Best(std::int64_t k, bool largest)
       : k_(static_cast<std::size_t>(k)), most_(k_ + std::max(k_, kLeastSpare)), largest_(largest) {}
 
   /// Finds them in any order; n >= k.
   void search(const T* row, std::int64_t n) {
-    found_.clear();
+    found_.resize(most_ + static_cast<std::size_t>(kBlock));
+    size_ = 0;
     if (largest_)
       collect<true>(row, n);
     else
       collect<false>(row, n);
     shrink();
   }
-  void sort() {
-    std::sort(found_.begin(), found_.end(), [this](const Element& a, const Element& b) { return precedes(a, b); });
-  }
-  const Element& operator[](std::int64_t j) const { return found_[static_cast<std::size_t>(j)]; }
+  void sort() { std::sort(found_.begin(), found_.begin() + static_cast<std::ptrdiff_t>(k_)); }
+  std::int64_t index(std::int64_t j) const { return index_of(found_[static_cast<std::size_t>(j)]); }
 
  private:
+  static constexpr bool kWide = sizeof(T) > 4;
+  using Code = std::conditional_t<kWide, std::uint64_t, std::uint32_t>;
+  using Candidate = std::conditional_t<kWide, unsigned __int128, std::uint64_t>;
+  static constexpr int kIndexBits = kWide ? 64 : 32;
   static constexpr std::size_t kLeastSpare = 48;  // for few elements, so that they are not selected again and again
   static constexpr std::int64_t kBlock = 32;      // elements compared at a time
 
-  bool better(T a, T b) const { return largest_ ? before(b, a) : before(a, b); }
-  bool precedes(const Element& a, const Element& b) const {
-    if (better(a.value, b.value)) return true;
-    return !better(b.value, a.value) && a.index < b.index;
+  static std::int64_t index_of(Candidate c) { return static_cast<std::int64_t>(static_cast<Code>(c)); }
+
+  template <bool kLargest>
+  static Code code(T value) {
+    constexpr Code kSign = Code(1) << (sizeof(Code) * 8 - 1);
+    Code c;
+    if constexpr (std::is_integral_v<T>) {
+      c = static_cast<Code>(value) ^ (std::is_signed_v<T> ? kSign : 0);
+    } else {
+      // Adding 0 makes -0 to 0.
+      const auto x = static_cast<std::conditional_t<kWide, double, float>>(value) + 0;
+      std::memcpy(&c, &x, sizeof c);
+      c = x != x ? ~Code(0) : c & kSign ? ~c : c | kSign;
+    }
+    return kLargest ? ~c : c;
+  }
+  template <bool kLargest>
+  static Candidate candidate(T value, std::int64_t index) {
+    return static_cast<Candidate>(code<kLargest>(value)) << kIndexBits | static_cast<Code>(index);
   }
   void shrink() {
-    if (found_.size() <= k_) return;
-    std::nth_element(found_.begin(), found_.begin() + static_cast<std::ptrdiff_t>(k_) - 1, found_.end(),
-                     [this](const Element& a, const Element& b) { return precedes(a, b); });
-    found_.resize(k_);
+    if (size_ <= k_) return;
+    const auto begin = found_.begin();
+    std::nth_element(begin, begin + static_cast<std::ptrdiff_t>(k_) - 1, begin + static_cast<std::ptrdiff_t>(size_));
+    size_ = k_;
   }
   // Whether an element of a block may be better than `worst`: exact but for NaN.
   template <bool kLargest>
@@ -66,26 +84,30 @@ class Best {
   template <bool kLargest>
   void collect(const T* row, std::int64_t n) {
     std::int64_t j = std::min(n, static_cast<std::int64_t>(most_));
-    for (std::int64_t i = 0; i < j; ++i) found_.push_back({row[i], i});
+    for (std::int64_t i = 0; i < j; ++i) found_[size_++] = candidate<kLargest>(row[i], i);
     while (j < n) {
       // The last of the k best. Later elements that equal it come after it.
       shrink();
-      const T worst = found_.back().value;
-      while (j < n && found_.size() < most_) {
-        if (j + kBlock <= n && !any_better<kLargest>(row + j, worst)) {
-          j += kBlock;
+      const Candidate worst = found_[k_ - 1];
+      const T value = row[index_of(worst)];
+      while (j < n && size_ < most_) {
+        const std::int64_t end = std::min(n, j + kBlock);
+        if (end - j == kBlock && !any_better<kLargest>(row + j, value)) {
+          j = end;
           continue;
         }
-        const std::int64_t end = std::min({n, j + kBlock, j + static_cast<std::int64_t>(most_ - found_.size())});
-        for (; j < end; ++j)
-          if (better(row[j], worst)) found_.push_back({row[j], j});
+        for (; j < end; ++j) {  // without branches, half of which would be guessed wrong
+          found_[size_] = candidate<kLargest>(row[j], j);
+          size_ += found_[size_] < worst;
+        }
       }
     }
   }
 
   const std::size_t k_, most_;
   const bool largest_;
-  std::vector<Element> found_;
+  std::size_t size_ = 0;
+  std::vector<Candidate> found_;  // the first size_; a block beyond most_ fits
 };
 
 // topk
@@ -99,6 +121,7 @@ void topk(Call& c) {
   const bool largest = c.params[0] != 0, sorted = c.params[1] != 0;
   if (k > n) fail(ErrorKind::kInvalidArgument, "the {} {} of {} elements", k, largest ? "largest" : "smallest", n);
   if (k == 0) return;
+  check(n <= std::numeric_limits<std::uint32_t>::max(), "topk of {} elements", n);
   dispatch(x.dtype, "topk", [&](auto zero) {
     using T = decltype(zero);
     host::parallel_for(outer * inner, std::max<std::int64_t>(1, 16384 / n), c.threads,
@@ -114,8 +137,8 @@ void topk(Call& c) {
                            T* v = values.as<T>() + r / inner * k * inner + r % inner;
                            auto* i = indices.as<std::int64_t>() + r / inner * k * inner + r % inner;
                            for (std::int64_t j = 0; j < k; ++j) {
-                             v[j * inner] = best[j].value;
-                             i[j * inner] = best[j].index;
+                             i[j * inner] = best.index(j);
+                             v[j * inner] = from[best.index(j) * inner];
                            }
                          }
                        });
