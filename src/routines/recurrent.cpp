@@ -117,6 +117,53 @@ SARDONYX_CLONES void multiply_add(double* out, const double* h, const double* rt
   multiply_add_of(out, h, rt, k, n, row);
 }
 
+// Loops over the hidden units, in vectors of the CPU's instruction set too.
+template <typename T>
+struct Cells {
+  T* __restrict gates;
+  const T* __restrict x;
+  const T* __restrict w_bias;
+  const T* __restrict r_bias;
+  const T* __restrict peephole;
+  T* __restrict h;
+  T* __restrict c;
+};
+enum class Part { kStart, kPeepholes, kCell, kResult, kUpdate };
+
+template <typename T>
+[[gnu::always_inline]] inline void compute_of(Part part, const Cells<T>& a, std::int64_t n) {
+  T* __restrict g = a.gates;
+  T* __restrict h = a.h;
+  T* __restrict c = a.c;
+  switch (part) {
+    case Part::kStart:
+      for (std::int64_t i = 0; i < n; ++i) g[i] += a.x[i] + a.w_bias[i] + a.r_bias[i];
+      break;
+    case Part::kPeepholes:  // of an LSTM: i o f c
+      for (std::int64_t i = 0; i < n; ++i) {
+        g[i] += a.peephole[i] * c[i];
+        g[2 * n + i] += a.peephole[2 * n + i] * c[i];
+      }
+      break;
+    case Part::kCell:
+      for (std::int64_t i = 0; i < n; ++i) {
+        c[i] = g[2 * n + i] * c[i] + g[i] * g[3 * n + i];
+        g[n + i] += a.peephole[n + i] * c[i];
+        h[i] = c[i];
+      }
+      break;
+    case Part::kResult:
+      for (std::int64_t i = 0; i < n; ++i) h[i] *= g[n + i];
+      break;
+    case Part::kUpdate:  // of a GRU: z r h
+      for (std::int64_t i = 0; i < n; ++i) h[i] = (T(1) - g[i]) * g[2 * n + i] + g[i] * h[i];
+      break;
+  }
+}
+
+SARDONYX_CLONES void compute(Part part, const Cells<float>& a, std::int64_t n) { compute_of(part, a, n); }
+SARDONYX_CLONES void compute(Part part, const Cells<double>& a, std::int64_t n) { compute_of(part, a, n); }
+
 // R in panels, for several sequences side by side.
 constexpr std::int64_t kSideBySide = 4;
 
@@ -261,7 +308,7 @@ class Direction {
   }
 
   void start(T* g, const T* x, std::int64_t n) const {
-    for (std::int64_t i = 0; i < n; ++i) g[i] += x[i] + w_bias_[i] + r_bias_[i];
+    compute(Part::kStart, {.gates = g, .x = x, .w_bias = w_bias_, .r_bias = r_bias_}, n);
   }
 
   void rnn(T* g, const T* x, T* h) const {
@@ -280,7 +327,7 @@ class Direction {
 
   void gru(T* g, const T* x, T* h) const {
     const std::int64_t H = hidden_;
-    T *z = g, *r = g + H, *n = g + 2 * H;
+    T *r = g + H, *n = g + 2 * H;
     if (call_.params[1] != 0) {  // linear_before_reset
       start(g, x, 2 * H);
       f_[0].all(g, 2 * H);
@@ -290,33 +337,26 @@ class Direction {
       for (std::int64_t i = 0; i < H; ++i) n[i] += x[2 * H + i] + w_bias_[2 * H + i] + r_bias_[2 * H + i];
     }
     f_[1].all(n, H);
-    for (std::int64_t i = 0; i < H; ++i) h[i] = (T(1) - z[i]) * n[i] + z[i] * h[i];
+    compute(Part::kUpdate, {.gates = g, .h = h}, H);
   }
 
   void lstm(T* g, const T* x, T* h, T* c) const {
-    const std::int64_t H = hidden_, GH = 4 * H;
-    const T *pi = peephole_, *po = pi + H, *pf = po + H;
-    start(g, x, GH);
-    const bool input_forget = call_.params[1] != 0;
+    const std::int64_t H = hidden_;
+    const Cells<T> cells{.gates = g, .peephole = peephole_, .h = h, .c = c};
     T *in = g, *out = g + H, *forget = out + H, *candidate = forget + H;
-    for (std::int64_t i = 0; i < H; ++i) {
-      in[i] += pi[i] * c[i];
-      forget[i] += pf[i] * c[i];
-    }
+    start(g, x, 4 * H);
+    compute(Part::kPeepholes, cells, H);
+    const bool input_forget = call_.params[1] != 0;
     f_[0].all(in, H);
     if (input_forget)
       for (std::int64_t i = 0; i < H; ++i) forget[i] = T(1) - in[i];
     else
       f_[0].all(forget, H);
     f_[1].all(candidate, H);
-    for (std::int64_t i = 0; i < H; ++i) {
-      c[i] = forget[i] * c[i] + in[i] * candidate[i];
-      out[i] += po[i] * c[i];
-      h[i] = c[i];
-    }
+    compute(Part::kCell, cells, H);
     f_[0].all(out, H);
     f_[2].all(h, H);
-    for (std::int64_t i = 0; i < H; ++i) h[i] *= out[i];
+    compute(Part::kResult, cells, H);
   }
 
   Call& call_;
