@@ -3,7 +3,7 @@
     python benchmarks/in_turns.py model.onnx ...
     python benchmarks/limit_cpu.py python benchmarks/in_turns.py model.onnx ...      as on a CPU with AVX2
 
-For machines with other load, which changes minima of CPU time less than medians of latencies. Symbolic dims are 1.
+For machines with other load, which changes minima of CPU time less than medians of latencies. Symbolic dims are 1, or --batch.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ TURN = 0.12  # seconds of an engine's runs
 TYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
 
 
-def inputs(session: onnxruntime.InferenceSession) -> dict[str, np.ndarray]:
+def inputs(session: onnxruntime.InferenceSession, batch: int) -> dict[str, np.ndarray]:
     """Random numbers for floats, small integers for others, ones for masks."""
     rng = np.random.default_rng(0)
     feed = {}
     for i in session.get_inputs():
-        shape = [d if isinstance(d, int) else 1 for d in i.shape]
+        shape = [d if isinstance(d, int) else batch for d in i.shape]
         dtype = TYPES[i.type]
         if dtype is np.float32:
             feed[i.name] = rng.standard_normal(shape).astype(dtype)
@@ -48,12 +48,12 @@ def fastest(run: Callable[[], object], count: int) -> float:
     return best
 
 
-def measure(path: Path, seconds: float) -> tuple[float, float, float]:
+def measure(path: Path, seconds: float, batch: int) -> tuple[float, float, float]:
     """Milliseconds of Sardonyx and of ONNX Runtime, and the largest difference relative to the largest value."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    feed = inputs(session)
+    feed = inputs(session, batch)
     model = sardonyx.compile(path, threads=1)
     got, difference = model.run(feed), 0.0
     for output, want in zip(session.get_outputs(), session.run(None, feed), strict=True):
@@ -74,12 +74,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--seconds", type=float, default=3, help="for each model (default: 3)")
+    parser.add_argument("--batch", type=int, default=1, help="size of symbolic dims (default: 1)")
     args = parser.parse_args()
     print(
         "| model | Sardonyx, ms of CPU time | ONNX Runtime | ratio | difference | load average |\n|---|---|---|---|---|---|"
     )
     for path in args.models:
-        ours, theirs, difference = measure(path, args.seconds)
+        ours, theirs, difference = measure(path, args.seconds, args.batch)
         row = [path.stem, f"{ours:.3g}", f"{theirs:.3g}", f"{ours / theirs:.2f}", f"{difference:.1e}"]
         print(f"| {' | '.join(row)} | {os.getloadavg()[0]:.1f} |", flush=True)
 

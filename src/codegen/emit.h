@@ -77,6 +77,8 @@ class Emitter {
   /// vectors.
   bool vector_casts = false;
 
+  /// Sines and cosines of float32 are of angles that were tested (bounded_sin() of kernels/prelude_trig_f32.h).
+  bool bounded_angles = false;
   /// Maxima and minima before a rounding to float16 that saturates become bounds of it. For AMD's GPUs.
   bool joins_bounds = false;
 
@@ -152,6 +154,7 @@ class Emitter {
   std::string reduction(const Expr& e);
   std::string guarded_selection(const Expr& e, const std::string& condition);
   std::string arg_reduction(const Expr& e);
+  std::string arg_lanes(const Expr& e);
   void fold_lanes(const Expr& e, const std::string& acc, int lanes);
   void keep_term(const Expr& reduction, const std::string& at, const std::string& x);
   std::string selection(const Expr& e);

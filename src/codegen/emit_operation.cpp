@@ -322,6 +322,8 @@ std::string Emitter::operation(const Expr& e, const std::vector<std::string>& ar
   if (const char* name = predicate_operator(e->op)) return fmt::format("{} {} {}", a[0], name, a[1]);
   if (const char* name = predicate_function(e->op)) return fmt::format("{}({})", name, a[0]);
   const DType c = compute_type(operand);
+  if (bounded_angles && e->dtype == DType::kFloat32 && (e->op == Op::kSin || e->op == Op::kCos))
+    return fmt::format("bounded_{}({})", function_name(e->op), a[0]);
   if (const char* name = function_name(e->op))
     return cast_text(c, e->dtype, 1, call(e, name, fmt::format("{}", fmt::join(a, ", "))));
   return cast_text(c, e->dtype, 1, arithmetic(e, a, c));

@@ -175,10 +175,86 @@ std::string Emitter::reduction(const Expr& e) {
   return acc;
 }
 
+namespace {
+
+/// The search for an extreme's position: conditions in C++ on an element x and the best one before it.
+struct Search {
+  explicit Search(ReduceKind kind, DType type)
+      : max(kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMaxLast),
+        last(kind == ReduceKind::kArgMinLast || kind == ReduceKind::kArgMaxLast),
+        floats(is_float(type)) {}
+
+  /// Whether x takes the place of `best`, if it comes after it. NaN counts as the extreme, and the first one is taken,
+  /// as in numpy. Without branches, between which loads would wait for one another.
+  std::string taken(const std::string& x, const std::string& best) const {
+    const std::string better = fmt::format("{} {}{} {}", x, max ? ">" : "<", last ? "=" : "", best);
+    return floats ? fmt::format("({0} == {0} & {1}) | ({2} != {2} & {0} == {0})", best, better, x) : better;
+  }
+  /// The same where they may come in any order, from their positions.
+  std::string taken(const std::string& x, const std::string& at, const std::string& best,
+                    const std::string& where) const {
+    std::string equal = fmt::format("{} == {}", x, best);
+    const std::string nan = fmt::format("({0} != {0} & {1} != {1})", x, best);
+    // Of NaN the first one is taken, of equal elements the first or the last.
+    std::string later = fmt::format("({} & {} {} {})", equal, at, last ? ">" : "<", where);
+    if (floats) later += fmt::format(" | ({} & {} < {})", nan, at, where);
+    const std::string better = fmt::format("{} {} {}", x, max ? ">" : "<", best);
+    const std::string beyond = floats ? fmt::format("({0} == {0} & {1}) | ({2} != {2} & {0} == {0})", best, better, x)
+                                      : fmt::format("({})", better);
+    return beyond + " | " + later;
+  }
+
+  bool max, last, floats;
+};
+
+}  // namespace
+
+/// Positions side by side in lanes, each of which searches every 16th element, then the best of the lanes.
+std::string Emitter::arg_lanes(const Expr& e) {
+  constexpr int kLanes = 16;
+  const DType c = compute_type(e->args[0]->dtype);
+  const Search search(static_cast<ReduceKind>(e->i), c);
+  const Expr& var = e->vars[0];
+  std::int64_t known = 0;
+  const bool short_positions = is_const_int(var->args[0], known) && known < INT32_MAX;
+  const char* position = short_positions ? "i32" : "i64";
+  const std::string best = fresh("r"), where = fresh("r"), v = fresh("v"), n = value(var->args[0]);
+  line(fmt::format("{0} {1}_[{2}]; {3} {4}_[{2}];", type_name(c), best, kLanes, position, where));
+  line(fmt::format("for (int l = 0; l < {}; ++l) {{ {}_[l] = {}(0); {}_[l] = -1; }}", kLanes, best, type_name(c),
+                   where));
+  line(fmt::format("i64 {} = 0;", v));
+  const auto search_lanes = [&](const std::string& count) {
+    line("#pragma clang loop vectorize(assume_safety)");
+    open(fmt::format("for (int l = 0; l < {}; ++l)", count));
+    const std::string i = fresh("i"), x = fresh("x"), take = fresh("c");
+    line(fmt::format("const i64 {} = {} + l;", i, v));
+    bind(var, i);
+    line(fmt::format("const {} {} = {};", type_name(c), x, cast_text(e->args[0]->dtype, c, 1, value(e->args[0]))));
+    line(fmt::format("const bool {} = ({}_[l] < 0) | {};", take, where, search.taken(x, best + "_[l]")));
+    line(fmt::format("{0}_[l] = {1} ? {2} : {0}_[l]; {3}_[l] = {1} ? {4}({5}) : {3}_[l];", best, take, x, where,
+                     position, i));
+    close();
+  };
+  open(fmt::format("for (; {0} + {2} <= {1}; {0} += {2})", v, n, kLanes));
+  search_lanes(std::to_string(kLanes));
+  close();
+  if (known == 0 || known % kLanes != 0) search_lanes(fmt::format("int({} - {})", n, v));
+  line(fmt::format("{} {} = {}_[0]; i64 {} = {}_[0];", type_name(c), best, best, where, where));
+  open(fmt::format("for (int l = 1; l < {}; ++l)", kLanes));
+  const std::string take = fresh("c");
+  line(fmt::format("const bool {} = ({}_[l] >= 0) & ({});", take, where,
+                   search.taken(best + "_[l]", where + "_[l]", best, where)));
+  line(fmt::format("{0} = {1} ? {0}_[l] : {0}; {2} = {1} ? {2}_[l] : {2};", best, take, where));
+  close();
+  line(fmt::format("{0} = max(i64(0), i64({0}));", where));
+  return where;
+}
+
 std::string Emitter::arg_reduction(const Expr& e) {
-  const auto kind = static_cast<ReduceKind>(e->i);
-  const bool max = kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMaxLast;
-  const bool last = kind == ReduceKind::kArgMinLast || kind == ReduceKind::kArgMaxLast;
+  constexpr std::int64_t kLeastInLanes = 64;  // combining the lanes takes as long as some tens of elements
+  std::int64_t count = 0;
+  if (!plain_reductions && e->vars.size() == 1 && (!is_const_int(e->vars[0]->args[0], count) || count >= kLeastInLanes))
+    return arg_lanes(e);
   const DType t = e->args[0]->dtype;
   const DType c = compute_type(t);
   const std::string best = fresh("r"), where = fresh("r"), at = fresh("n");
@@ -193,12 +269,7 @@ std::string Emitter::arg_reduction(const Expr& e) {
   }
   const std::string x = fresh("x");
   line(fmt::format("const {} {} = {};", type_name(c), x, cast_text(t, c, 1, value(e->args[0]))));
-  // NaN counts as the extreme, and the first one is taken, as in numpy.
-  // Without branches, between which loads would wait for one another.
-  const std::string better = fmt::format("{} {}{} {}", x, max ? ">" : "<", last ? "=" : "", best);
-  const std::string taken =
-      is_float(c) ? fmt::format("({0} == {0} & {1}) | ({2} != {2} & {0} == {0})", best, better, x) : better;
-  const std::string take = fresh("c");
+  const std::string take = fresh("c"), taken = Search(static_cast<ReduceKind>(e->i), c).taken(x, best);
   line(fmt::format("const bool {} = ({} == 0) | {};", take, at, taken));
   line(fmt::format("{0} = {1} ? {2} : {0}; {3} = {1} ? {4} : {3};", best, take, x, where, at));
   line(fmt::format("++{};", at));

@@ -139,6 +139,71 @@ FlatLoop flat_loop(const Stage& stage) {
   return f;
 }
 
+std::optional<Expr> columns_of(const FlatLoop& loop, std::int64_t least) {
+  Exprs reductions;
+  top_reductions(loop.body, reductions);
+  if (reductions.empty() || side_by_side(reductions, loop.vars.back())) return {};
+  for (std::size_t k = loop.vars.size() - 1; k-- > 0;) {
+    std::int64_t n = 0;
+    if (is_const_int(loop.vars[k]->args[0], n) && n < least) continue;
+    if (side_by_side(reductions, loop.vars[k])) return loop.vars[k];
+  }
+  return {};
+}
+
+Exprs certain_angles(const Expr& e) {
+  const auto is_wave = [](const Expr& x) {
+    return (x->op == Op::kSin || x->op == Op::kCos) && x->dtype == DType::kFloat32;
+  };
+  Exprs waves, angles;
+  bool cheap = !e->has_reduce;
+  visit(e, [&](const Expr& x) {
+    if (is_wave(x)) waves.push_back(x);
+  });
+  for (const Expr& w : waves) {
+    bool certain = false;
+    certain_parts(e, [&](const Expr& x) {
+      certain |= same(x, w);
+      return true;
+    });
+    visit(w->args[0],
+          [&](const Expr& x) { cheap &= !(x->op >= Op::kExp && x->op <= Op::kSigmoid) && x->op != Op::kPow; });
+    cheap &= certain;
+    if (std::ranges::none_of(angles, [&](const Expr& a) { return same(a, w->args[0]); })) angles.push_back(w->args[0]);
+  }
+  return cheap ? angles : Exprs();
+}
+
+bool in_parts(const Expr& body, const Expr& var) {
+  return body->op == Op::kSelect && body->args[0]->op == Op::kLt && same(body->args[0]->args[0], var) &&
+         is_const(body->args[0]->args[1]);
+}
+
+bool advances(const Expr& e, const Expr& var) { return is_const(idx::sub(substitute(e, {{var, var + 1}}), e), 1); }
+
+std::optional<Across> reads_across(const FlatLoop& loop, std::int64_t least) {
+  const Expr& inner = loop.vars.back();
+  const auto long_enough = [least](const Expr& v) {
+    std::int64_t n = 0;
+    return !is_const_int(v->args[0], n) || n >= least;
+  };
+  if (loop.body->has_reduce || in_parts(loop.body, inner) || !long_enough(inner)) return {};
+  std::vector<Across> found(loop.vars.size());
+  certain_parts(loop.body, [&](const Expr& x) {
+    Expr c, rest;
+    if (x->op != Op::kLoad || x->args[0]->has_load || !idx::split_affine(x->args[0], inner, c, rest) ||
+        is_const(c, 0) || is_const(c, 1))
+      return true;
+    for (std::size_t k = 0; k + 1 < loop.vars.size(); ++k)
+      if (long_enough(loop.vars[k]) && advances(x->args[0], loop.vars[k])) found[k].loads.push_back(x);
+    return true;
+  });
+  for (std::size_t k = 0; k < found.size(); ++k) found[k].along = k;
+  const auto most = std::max_element(found.begin(), found.end(),
+                                     [](const auto& a, const auto& b) { return a.loads.size() < b.loads.size(); });
+  return most->loads.empty() ? std::nullopt : std::optional(*most);
+}
+
 std::optional<OutputLoop> output_loop(const LoopKernel& kernel) {
   OutputLoop p;
   const bool single = kernel.stages.size() == 1 && kernel.outer.empty();

@@ -28,6 +28,24 @@ struct FlatLoop {
   Expr body, offset;
 };
 FlatLoop flat_loop(const Stage& stage);
+/// The variable whose columns are reduced side by side, if it is not the innermost one: what is reduced lies across
+/// memory there (the maximum over neighbours of an image whose channels are last, stored with channels first). It is
+/// read several times for each element that is then stored across memory. `least`: its extent, if that is known.
+std::optional<Expr> columns_of(const FlatLoop& loop, std::int64_t least);
+/// Loads that run across memory in the innermost loop, and along it with another variable (a transpose).
+struct Across {
+  std::size_t along = 0;  ///< which variable
+  Exprs loads;            ///< those that are always evaluated
+};
+/// Empty if there are none, or if either variable has fewer than `least` values.
+std::optional<Across> reads_across(const FlatLoop& loop, std::int64_t least);
+/// The float32 angles of all sines and cosines of e; empty if there are none, one is not always evaluated, or the
+/// angles take long to compute.
+Exprs certain_angles(const Expr& e);
+/// Whether the body selects by what `var` is: a concatenation along the innermost dim.
+bool in_parts(const Expr& body, const Expr& var);
+/// Whether e at var + 1 is one more than at var.
+bool advances(const Expr& e, const Expr& var);
 /// A kernel whose stages have no variables of their own, as one loop: each stored stage is an output, whose body loads
 /// nothing that the kernel computes. `vars` as in FlatLoop, in the order of the last output's memory.
 struct OutputLoop {

@@ -21,6 +21,8 @@ constexpr std::int64_t kBlock = 8192;       // elements of the vectorised loop p
 constexpr std::int64_t kReduceBlock = 256;  // the same when each element is a reduction
 constexpr int kTile = 64;                   // elements reduced side by side
 constexpr int kSide = 16;                   // of the square tiles that are transposed: 64 bytes of 32-bit elements
+constexpr std::int64_t kAngles = 256;       // elements whose angles are tested together
+constexpr int kComputedSides = 4;           // loops of one choice: each takes milliseconds to compile
 constexpr std::int64_t kTileRun = 512;      // elements of the vectorised loop per work item of transposed tiles
 
 class Generator {
@@ -195,6 +197,15 @@ class Generator {
       return;
     }
     if (in_parts(body, var) && !body->has_reduce) return parts(out, var, body, offset, lo, hi);
+    if (is_choice(body, var) && computed_sides(out, var, body, offset) <= kComputedSides)
+      return choice(out, var, body, offset, lo, hi);
+    if (const Exprs angles = certain_angles(body); !angles.empty())
+      return by_angles(out, var, body, offset, lo, hi, angles);
+    elements(out, var, body, offset, lo, hi);
+  }
+
+  void elements(const Value* out, const Expr& var, const Expr& body, const Expr& offset, const std::string& lo,
+                const std::string& hi) {
     const std::string i = emit_.fresh("i");
     if (!body->has_reduce) emit_.line("#pragma clang loop vectorize(assume_safety)");
     emit_.open(fmt::format("for (i64 {0} = {1}; {0} < {2}; ++{0})", i, lo, hi));
@@ -204,15 +215,30 @@ class Generator {
     emit_.close();
   }
 
-  // Whether the body selects by what `var` is: a concatenation along the innermost dim.
-  static bool in_parts(const Expr& body, const Expr& var) {
-    return body->op == Op::kSelect && body->args[0]->op == Op::kLt && same(body->args[0]->args[0], var) &&
-           is_const(body->args[0]->args[1]);
-  }
-
-  // Whether e at var + 1 is one more than at var.
-  static bool advances(const Expr& e, const Expr& var) {
-    return is_const(idx::sub(substitute(e, {{var, var + 1}}), e), 1);
+  // innermost() with sines and cosines, in blocks: if none of a block's angles is large, which is tested first, they
+  // need not be reduced as large ones are. Results are the same either way.
+  void by_angles(const Value* out, const Expr& var, const Expr& body, const Expr& offset, const std::string& lo,
+                 const std::string& hi, const Exprs& angles) {
+    const std::string t0 = emit_.fresh("v"), end = emit_.fresh("n"), most = emit_.fresh("m"), i = emit_.fresh("i");
+    emit_.open(fmt::format("for (i64 {0} = {1}; {0} < {2}; {0} += {3})", t0, lo, hi, kAngles));
+    emit_.line(fmt::format("const i64 {} = min({} + {}, {});", end, t0, kAngles, hi));
+    emit_.line(fmt::format("u32 {} = 0;", most));
+    emit_.line("#pragma clang loop vectorize(assume_safety)");
+    emit_.open(fmt::format("for (i64 {0} = {1}; {0} < {2}; ++{0})", i, t0, end));
+    emit_.bind(var, i);
+    for (const Expr& a : angles) {
+      const std::string bits = emit_.fresh("x");
+      emit_.line(fmt::format("const u32 {} = bit_cast<u32>({}) & 0x7fffffffu;", bits, emit_.value(a)));
+      emit_.line(fmt::format("{0} = {1} > {0} ? {1} : {0};", most, bits));
+    }
+    emit_.close();
+    for (const bool bounded : {true, false}) {
+      emit_.open(bounded ? fmt::format("if ({} < kBoundedAngle)", most) : "else");
+      emit_.bounded_angles = bounded;
+      elements(out, var, body, offset, t0, end);
+      emit_.close();
+    }
+    emit_.close();
   }
 
   // innermost() of a concatenation: part by part, as a vectorised loop would read all parts for each element. Parts
@@ -223,20 +249,55 @@ class Generator {
     emit_.line(fmt::format("const i64 {} = min(max(i64({}), {}), i64({}));", end, lo,
                            emit_.value(body->args[0]->args[1]), hi));
     for (const auto& [part, from, to] : {std::tuple(body->args[1], lo, end), std::tuple(body->args[2], end, hi)}) {
-      const bool copies = part->op == Op::kLoad && part->dtype == out->dtype && part->value->dtype == part->dtype &&
-                          part->args.size() == 1 && advances(part->args[0], var) && advances(offset, var);
-      if (!copies) {
+      if (copies(out, var, part, offset))
+        copy(out, var, part, offset, from, to);
+      else
         innermost(out, var, part, offset, from, to);
-        continue;
-      }
-      emit_.open(fmt::format("if ({} < {})", from, to));
-      const std::string i = emit_.fresh("i");
-      emit_.line(fmt::format("const i64 {} = {};", i, from));
-      emit_.bind(var, i);
-      const std::string source = emit_.value(part->args[0]), target = emit_.value(offset);
-      written_.push_back(out);
-      emit_.line(fmt::format("__builtin_memcpy({} + {}, {} + {}, u64({} - {}) * {});", emit_.buffer(out), target,
-                             emit_.buffer(part->value), source, to, from, size_of(part->dtype)));
+    }
+  }
+
+  // Whether out[offset] = body copies a run of memory.
+  static bool copies(const Value* out, const Expr& var, const Expr& body, const Expr& offset) {
+    return body->op == Op::kLoad && body->dtype == out->dtype && body->value->dtype == body->dtype &&
+           body->args.size() == 1 && advances(body->args[0], var) && advances(offset, var);
+  }
+
+  void copy(const Value* out, const Expr& var, const Expr& body, const Expr& offset, const std::string& lo,
+            const std::string& hi) {
+    emit_.open(fmt::format("if ({} < {})", lo, hi));
+    const std::string i = emit_.fresh("i");
+    emit_.line(fmt::format("const i64 {} = {};", i, lo));
+    emit_.bind(var, i);
+    const std::string source = emit_.value(body->args[0]), target = emit_.value(offset);
+    written_.push_back(out);
+    emit_.line(fmt::format("__builtin_memcpy({} + {}, {} + {}, u64({} - {}) * {});", emit_.buffer(out), target,
+                           emit_.buffer(body->value), source, hi, lo, size_of(body->dtype)));
+    emit_.close();
+  }
+
+  // Whether the body selects by something that is the same along `var`: tensors that are stacked, rows outside of an
+  // image.
+  static bool is_choice(const Expr& body, const Expr& var) {
+    return body->op == Op::kSelect && !body->has_reduce && !mentions(body->args[0], var);
+  }
+
+  // The loops that a choice needs; sides that are copies need none.
+  static int computed_sides(const Value* out, const Expr& var, const Expr& body, const Expr& offset) {
+    if (is_choice(body, var))
+      return computed_sides(out, var, body->args[1], offset) + computed_sides(out, var, body->args[2], offset);
+    return copies(out, var, body, offset) ? 0 : 1;
+  }
+
+  // innermost() of a choice: chooses once. Within the loop the compiler does so only where there are few sides.
+  void choice(const Value* out, const Expr& var, const Expr& body, const Expr& offset, const std::string& lo,
+              const std::string& hi) {
+    const std::string condition = emit_.value(body->args[0]);
+    for (const std::size_t side : {1, 2}) {
+      emit_.open(side == 1 ? fmt::format("if ({})", condition) : "else");
+      if (copies(out, var, body->args[side], offset))
+        copy(out, var, body->args[side], offset, lo, hi);
+      else
+        innermost(out, var, body->args[side], offset, lo, hi);
       emit_.close();
     }
   }
@@ -252,10 +313,12 @@ class Generator {
       emit_.close();
       return;
     }
-    if (const auto across = reads_across(loop)) return in_tiles(out, loop, *across);
-    const Expr inner = vars.back();
-    const auto [lo, hi] = open_blocks(Exprs(vars.begin(), vars.end() - 1), inner,
-                                      body->has_reduce ? kReduceBlock : kBlock, cost_of(body));
+    if (const auto across = reads_across(loop, kSide)) return in_tiles(out, loop, *across);
+    const Expr inner = columns_of(loop, kSide).value_or(vars.back());
+    Exprs outer;
+    for (const Expr& v : vars)
+      if (!same(v, inner)) outer.push_back(v);
+    const auto [lo, hi] = open_blocks(outer, inner, body->has_reduce ? kReduceBlock : kBlock, cost_of(body));
     innermost(out, inner, body, offset, lo, hi);
     emit_.close();
   }
@@ -283,35 +346,6 @@ class Generator {
       hi = extent;
     decode(outer, "q");
     return {lo, hi};
-  }
-
-  // Loads that run across memory in the innermost loop, and along it with another variable (a transpose).
-  struct Across {
-    std::size_t along = 0;  // which variable
-    Exprs loads;            // those that are always evaluated
-  };
-
-  static std::optional<Across> reads_across(const FlatLoop& loop) {
-    const Expr& inner = loop.vars.back();
-    const auto long_enough = [](const Expr& v) {
-      std::int64_t n = 0;
-      return !is_const_int(v->args[0], n) || n >= kSide;
-    };
-    if (loop.body->has_reduce || in_parts(loop.body, inner) || !long_enough(inner)) return {};
-    std::vector<Across> found(loop.vars.size());
-    certain_parts(loop.body, [&](const Expr& x) {
-      Expr c, rest;
-      if (x->op != Op::kLoad || x->args[0]->has_load || !idx::split_affine(x->args[0], inner, c, rest) ||
-          is_const(c, 0) || is_const(c, 1))
-        return true;
-      for (std::size_t k = 0; k + 1 < loop.vars.size(); ++k)
-        if (long_enough(loop.vars[k]) && advances(x->args[0], loop.vars[k])) found[k].loads.push_back(x);
-      return true;
-    });
-    for (std::size_t k = 0; k < found.size(); ++k) found[k].along = k;
-    const auto most = std::max_element(found.begin(), found.end(),
-                                       [](const auto& a, const auto& b) { return a.loads.size() < b.loads.size(); });
-    return most->loads.empty() ? std::nullopt : std::optional(*most);
   }
 
   // A loop that reads across memory, in square tiles: each is read along memory and transposed in the L1 cache.

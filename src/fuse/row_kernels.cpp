@@ -214,17 +214,23 @@ class Grouper {
     return known && rows * length >= kManyElements && length >= kMuchLonger * longest;
   }
 
-  // On a GPU: whether the rows of the loop's result run across memory (a normalised image that is stored transposed).
-  // Each row would write one element here and one there; a separate kernel has neighbouring threads on neighbouring
-  // elements.
+  // Whether the rows of the loop's result run across memory (a normalised image whose channels are last). Each row
+  // would write one element here and one there; a separate kernel has neighbouring threads, or lanes of a vector, on
+  // neighbouring elements. On a CPU rows that are read along memory stay: a transpose runs across it either way.
   bool runs_across_memory(const Node* n, const std::vector<int>& outer_at) const {
-    if (!options_.split_reductions || options_.few_threads) return false;
+    if (!options_.split_reductions) return false;
     const Value* out = n->outputs[0];
     const auto* l = n->as<LoopOp>();
     std::int64_t length = 1, extent = 0;
-    for (std::size_t k = 0; k < l->vars.size(); ++k)
-      if (outer_at[k] < 0) length *= is_const_int(l->vars[k]->args[0], extent) ? extent : kShortColumn + 1;
+    Exprs inner;
+    for (std::size_t k = 0; k < l->vars.size(); ++k) {
+      if (outer_at[k] >= 0) continue;
+      length *= is_const_int(l->vars[k]->args[0], extent) ? extent : kShortColumn + 1;
+      inner.push_back(l->vars[k]);
+    }
     if (length <= kShortColumn) return false;
+    const auto read_along = [&](const Expr& v) { return unit_loads(l->body, v, inner) > 0; };
+    if (options_.few_threads && std::ranges::any_of(inner, read_along)) return false;
     for (std::size_t k = l->vars.size(); k-- > 0;) {
       const std::size_t d = out->storage_order.empty() ? k : static_cast<std::size_t>(out->storage_order[k]);
       if (!is_const(l->vars[d]->args[0], 1)) return outer_at[d] >= 0;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <numeric>
 
+#include "host/depthwise.h"
 #include "host/desc_key.h"
 #include "host/dnnl_conv.h"
 #include "host/float32_kernel.h"
@@ -95,6 +96,7 @@ ConvDesc other_layout(const ConvDesc& d) {
 std::shared_ptr<const TileKernel> make_float32(const ConvDesc& d, std::string& why) {
   if (auto kernel = make_winograd(d)) return kernel;
   if (auto kernel = make_panel_convolution(d)) return kernel;
+  if (auto kernel = make_depthwise(d)) return kernel;
   if (auto kernel = make_dnnl_convolution(d, why)) return kernel;
   const bool one_in = d.in_channels == 1 || volume(d, d.in) == 1,
              one_out = d.out_channels == 1 || volume(d, d.out) == 1;

@@ -113,6 +113,20 @@ struct PanelGemm {
   bool accumulate = false;   ///< adds to c instead of `bias`
 };
 
+/// A pixel of a depthwise convolution with an epilogue: out[pixel + c] = bias[c] + sum of sources[k][c] *
+/// weights[k][c].
+struct DepthwisePixel {
+  std::int64_t channels = 0;
+  int taps = 0;
+  const float* const* sources = nullptr;
+  const float* const* weights = nullptr;
+  const float* bias = nullptr;  ///< or null
+  const EpilogueStep* steps = nullptr;
+  int step_count = 0;
+  float* out = nullptr;
+  std::int64_t pixel = 0;  ///< offset in `out`
+};
+
 /// Bytes of PanelGemm::later that panel_gemm() can prefetch during a whole GEMM: a cache line per row of a panel
 /// and tile of 6 rows.
 inline std::int64_t panel_prefetches(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
@@ -144,6 +158,7 @@ struct SimdKernels {
   void (*winograd_product)(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_row,
                            const float* panel, int columns, const float* next, float* c);
   WinogradTransforms winograd[kWinogradForms];  ///< by WinogradForm
+  void (*depthwise)(const DepthwisePixel& pixel);
   /// In place, within 3 ulp; a sigmoid below 2^-126 may become 0.
   void (*sigmoid)(float* x, std::int64_t count);
   void (*tanh)(float* x, std::int64_t count);

@@ -19,6 +19,8 @@
 //   floats:  clip (infinity: none), then alpha and beta of each activation in the same order
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <new>
 #include <type_traits>
 
 #include "host/parallel.h"
@@ -115,6 +117,111 @@ SARDONYX_CLONES void multiply_add(double* out, const double* h, const double* rt
   multiply_add_of(out, h, rt, k, n, row);
 }
 
+// Loops over the hidden units, in vectors of the CPU's instruction set too.
+template <typename T>
+struct Cells {
+  T* __restrict gates;
+  const T* __restrict x;
+  const T* __restrict w_bias;
+  const T* __restrict r_bias;
+  const T* __restrict peephole;
+  T* __restrict h;
+  T* __restrict c;
+};
+enum class Part { kStart, kPeepholes, kCell, kResult, kUpdate };
+
+template <typename T>
+[[gnu::always_inline]] inline void compute_of(Part part, const Cells<T>& a, std::int64_t n) {
+  T* __restrict g = a.gates;
+  T* __restrict h = a.h;
+  T* __restrict c = a.c;
+  switch (part) {
+    case Part::kStart:
+      for (std::int64_t i = 0; i < n; ++i) g[i] += a.x[i] + a.w_bias[i] + a.r_bias[i];
+      break;
+    case Part::kPeepholes:  // of an LSTM: i o f c
+      for (std::int64_t i = 0; i < n; ++i) {
+        g[i] += a.peephole[i] * c[i];
+        g[2 * n + i] += a.peephole[2 * n + i] * c[i];
+      }
+      break;
+    case Part::kCell:
+      for (std::int64_t i = 0; i < n; ++i) {
+        c[i] = g[2 * n + i] * c[i] + g[i] * g[3 * n + i];
+        g[n + i] += a.peephole[n + i] * c[i];
+        h[i] = c[i];
+      }
+      break;
+    case Part::kResult:
+      for (std::int64_t i = 0; i < n; ++i) h[i] *= g[n + i];
+      break;
+    case Part::kUpdate:  // of a GRU: z r h
+      for (std::int64_t i = 0; i < n; ++i) h[i] = (T(1) - g[i]) * g[2 * n + i] + g[i] * h[i];
+      break;
+  }
+}
+
+SARDONYX_CLONES void compute(Part part, const Cells<float>& a, std::int64_t n) { compute_of(part, a, n); }
+SARDONYX_CLONES void compute(Part part, const Cells<double>& a, std::int64_t n) { compute_of(part, a, n); }
+
+// R in panels, for several sequences side by side.
+constexpr std::int64_t kSideBySide = 4;
+
+template <typename T>
+class Panels {
+ public:
+  static bool possible() { return std::is_same_v<T, float> && host::simd().few_rows != nullptr; }
+
+  /// `thirds`: the last third of the columns is multiplied on its own, so that it begins a panel.
+  Panels(const T* r, std::int64_t depth, std::int64_t columns, bool thirds) : depth_(depth) {
+    if constexpr (std::is_same_v<T, float>) {
+      split_ = thirds ? columns / 3 * 2 : columns;
+      pack(r, 0, split_, columns, first_);
+      pack(r, split_, columns - split_, columns, second_);
+    }
+  }
+
+  /// c[rows][n] = a[rows][depth] R, in columns [first, first + n): all before or from the split on, or all columns.
+  void multiply(std::int64_t rows, const T* a, std::int64_t a_row, std::int64_t first, std::int64_t n, T* c,
+                std::int64_t c_row) const {
+    if (first == 0) part(first_, rows, a, a_row, std::min(n, split_), c, c_row);
+    if (first + n > split_) part(second_, rows, a, a_row, first + n - split_, c + split_ - first, c_row);
+  }
+
+ private:
+  static constexpr std::int64_t kPanel = 64;
+  static constexpr std::align_val_t kAlignment{64};  // vectors that cross cache lines take twice as long to load
+  struct Delete {
+    void operator()(float* p) const { ::operator delete[](p, kAlignment); }
+  };
+  using Aligned = std::unique_ptr<float[], Delete>;
+
+  void pack(const float* r, std::int64_t first, std::int64_t n, std::int64_t columns, Aligned& to) const {
+    const std::int64_t block = host::simd().panel_block, blocks = (n + kPanel - 1) / kPanel * (kPanel / block);
+    to.reset(static_cast<float*>(
+        ::operator new[](static_cast<std::size_t>(blocks * block * depth_) * sizeof(float), kAlignment)));
+    float* row = to.get();
+    for (std::int64_t b = 0; b < blocks; ++b)
+      for (std::int64_t k = 0; k < depth_; ++k, row += block) {
+        const std::int64_t here = std::clamp<std::int64_t>(n - b * block, 0, block);
+        std::fill(std::copy_n(r + k * columns + first + b * block, here, row), row + block, 0.f);
+      }
+  }
+
+  void part(const Aligned& panels, std::int64_t rows, const T* a, std::int64_t a_row, std::int64_t n, T* c,
+            std::int64_t c_row) const {
+    if constexpr (std::is_same_v<T, float>) {
+      const std::int64_t block = host::simd().panel_block * depth_;
+      for (std::int64_t j = 0; j < n; j += kPanel)
+        host::simd().few_rows(static_cast<int>(rows), depth_, a, a_row, panels.get() + j * depth_, block, nullptr,
+                              c + j, c_row, static_cast<int>(std::min(kPanel, n - j)));
+    }
+  }
+
+  std::int64_t depth_, split_ = 0;
+  Aligned first_, second_;
+};
+
 // One direction of a layer.
 template <typename T>
 class Direction {
@@ -140,91 +247,116 @@ class Direction {
     peephole_ = kind == 2 ? call.inputs[5].as<T>() + d * 3 * hidden_ : nullptr;
   }
 
-  // All steps of sequence b of the batch. `gate` has (gates + 1) * H elements.
-  void sequence(std::int64_t b, T* gate) const {
+  // All steps of `count` sequences of the batch, from sequence b on, side by side: R is read once for all of them.
+  // `gates` has count * width() elements. With `panels`, count is at most kSideBySide.
+  void sequences(std::int64_t b, std::int64_t count, T* gates, const Panels<T>* panels) const {
     const std::int64_t H = hidden_, GH = gates_ * H;
-    const std::int64_t length = std::clamp<std::int64_t>(call_.inputs[6].as<std::int32_t>()[b], 0, steps_);
     T* y = call_.outputs[0].as<T>();
-    T* h = call_.outputs[1].as<T>() + (d_ * batch_ + b) * H;  // the state is kept in the output
-    std::copy_n(call_.inputs[3].as<T>() + (d_ * batch_ + b) * H, H, h);
-    T* c = nullptr;
-    if (kind_ == 2) {
-      c = call_.outputs[2].as<T>() + (d_ * batch_ + b) * H;
-      std::copy_n(call_.inputs[4].as<T>() + (d_ * batch_ + b) * H, H, c);
+    T* h = call_.outputs[1].as<T>() + (d_ * batch_ + b) * H;  // the states are kept in the outputs
+    T* c = kind_ == 2 ? call_.outputs[2].as<T>() + (d_ * batch_ + b) * H : nullptr;
+    std::copy_n(call_.inputs[3].as<T>() + (d_ * batch_ + b) * H, count * H, h);
+    if (c) std::copy_n(call_.inputs[4].as<T>() + (d_ * batch_ + b) * H, count * H, c);
+    const auto row_of_y = [&](std::int64_t t, std::int64_t k) {
+      return y + ((t * directions_ + d_) * batch_ + b + k) * H;
+    };
+    std::int64_t longest = 0;
+    for (std::int64_t k = 0; k < count; ++k) {
+      longest = std::max(longest, length(b + k));
+      for (std::int64_t t = length(b + k); t < steps_; ++t) std::fill_n(row_of_y(t, k), H, T(0));
     }
-    for (std::int64_t s = length; s < steps_; ++s) std::fill_n(y + ((s * directions_ + d_) * batch_ + b) * H, H, T(0));
-    for (std::int64_t s = 0; s < length; ++s) {
-      const std::int64_t t = reversed_ ? length - 1 - s : s;
-      const T* x = call_.inputs[0].as<T>() + ((d_ * steps_ + t) * batch_ + b) * GH;
-      if (kind_ == 0)
-        rnn(gate, x, h);
-      else if (kind_ == 1)
-        gru(gate, x, h);
-      else
-        lstm(gate, x, h, c);
-      std::copy_n(h, H, y + ((t * directions_ + d_) * batch_ + b) * H);
+    const bool gated = kind_ == 1 && call_.params[1] == 0;  // GRU multiplies what its reset gate leaves
+    for (std::int64_t s = 0; s < longest; ++s) {
+      const auto each = [&](const auto& f) {
+        for (std::int64_t k = 0; k < count; ++k) {
+          const std::int64_t n = length(b + k), t = reversed_ ? n - 1 - s : s;
+          if (s < n) f(k, t, gates + k * width(), call_.inputs[0].as<T>() + ((d_ * steps_ + t) * batch_ + b + k) * GH);
+        }
+      };
+      multiply(count, h, H, 0, gated ? 2 * H : GH, gates, panels);
+      if (gated) {
+        each([&](std::int64_t k, std::int64_t, T* g, const T* x) { reset(g, x, h + k * H); });
+        multiply(count, gates + GH, width(), 2 * H, H, gates, panels);
+      }
+      each([&](std::int64_t k, std::int64_t t, T* g, const T* x) {
+        if (kind_ == 0)
+          rnn(g, x, h + k * H);
+        else if (kind_ == 1)
+          gru(g, x, h + k * H);
+        else
+          lstm(g, x, h + k * H, c + k * H);
+        std::copy_n(h + k * H, H, row_of_y(t, k));
+      });
     }
   }
 
+  std::int64_t width() const { return (gates_ + 1) * hidden_; }
+
  private:
+  std::int64_t length(std::int64_t b) const {
+    return std::clamp<std::int64_t>(call_.inputs[6].as<std::int32_t>()[b], 0, steps_);
+  }
+
+  // Columns [first, first + n) of each row of h times R, to those of `gates`.
+  void multiply(std::int64_t rows, const T* h, std::int64_t h_row, std::int64_t first, std::int64_t n, T* gates,
+                const Panels<T>* panels) const {
+    if (panels) return panels->multiply(rows, h, h_row, first, n, gates + first, width());
+    for (std::int64_t k = 0; k < rows; ++k) {
+      T* g = gates + k * width() + first;
+      std::fill_n(g, n, T(0));
+      multiply_add(g, h + k * h_row, r_ + first, hidden_, n, gates_ * hidden_);
+    }
+  }
+
   void start(T* g, const T* x, std::int64_t n) const {
-    for (std::int64_t i = 0; i < n; ++i) g[i] = x[i] + w_bias_[i] + r_bias_[i];
+    compute(Part::kStart, {.gates = g, .x = x, .w_bias = w_bias_, .r_bias = r_bias_}, n);
   }
 
   void rnn(T* g, const T* x, T* h) const {
     start(g, x, hidden_);
-    multiply_add(g, h, r_, hidden_, hidden_, hidden_);
     f_[0].all(g, hidden_);
     std::copy_n(g, hidden_, h);
   }
 
-  void gru(T* g, const T* x, T* h) const {
-    const std::int64_t H = hidden_, GH = 3 * H;
-    T *z = g, *r = g + H, *n = g + 2 * H, *gated = g + GH;
+  // The update and the reset gate, and what the latter leaves of h.
+  void reset(T* g, const T* x, const T* h) const {
+    const std::int64_t H = hidden_;
     start(g, x, 2 * H);
-    multiply_add(g, h, r_, H, 2 * H, GH);
     f_[0].all(g, 2 * H);
-    const bool linear_before_reset = call_.params[1] != 0;
-    if (linear_before_reset) {
-      for (std::int64_t i = 0; i < H; ++i) n[i] = r_bias_[2 * H + i];
-      multiply_add(n, h, r_ + 2 * H, H, H, GH);
-      for (std::int64_t i = 0; i < H; ++i) n[i] = x[2 * H + i] + w_bias_[2 * H + i] + r[i] * n[i];
+    for (std::int64_t i = 0; i < H; ++i) g[3 * H + i] = g[H + i] * h[i];
+  }
+
+  void gru(T* g, const T* x, T* h) const {
+    const std::int64_t H = hidden_;
+    T *r = g + H, *n = g + 2 * H;
+    if (call_.params[1] != 0) {  // linear_before_reset
+      start(g, x, 2 * H);
+      f_[0].all(g, 2 * H);
+      for (std::int64_t i = 0; i < H; ++i)
+        n[i] = x[2 * H + i] + w_bias_[2 * H + i] + r[i] * (n[i] + r_bias_[2 * H + i]);
     } else {
-      for (std::int64_t i = 0; i < H; ++i) {
-        gated[i] = r[i] * h[i];
-        n[i] = x[2 * H + i] + w_bias_[2 * H + i] + r_bias_[2 * H + i];
-      }
-      multiply_add(n, gated, r_ + 2 * H, H, H, GH);
+      for (std::int64_t i = 0; i < H; ++i) n[i] += x[2 * H + i] + w_bias_[2 * H + i] + r_bias_[2 * H + i];
     }
     f_[1].all(n, H);
-    for (std::int64_t i = 0; i < H; ++i) h[i] = (T(1) - z[i]) * n[i] + z[i] * h[i];
+    compute(Part::kUpdate, {.gates = g, .h = h}, H);
   }
 
   void lstm(T* g, const T* x, T* h, T* c) const {
-    const std::int64_t H = hidden_, GH = 4 * H;
-    const T *pi = peephole_, *po = pi + H, *pf = po + H;
-    start(g, x, GH);
-    multiply_add(g, h, r_, H, GH, GH);
-    const bool input_forget = call_.params[1] != 0;
+    const std::int64_t H = hidden_;
+    const Cells<T> cells{.gates = g, .peephole = peephole_, .h = h, .c = c};
     T *in = g, *out = g + H, *forget = out + H, *candidate = forget + H;
-    for (std::int64_t i = 0; i < H; ++i) {
-      in[i] += pi[i] * c[i];
-      forget[i] += pf[i] * c[i];
-    }
+    start(g, x, 4 * H);
+    compute(Part::kPeepholes, cells, H);
+    const bool input_forget = call_.params[1] != 0;
     f_[0].all(in, H);
     if (input_forget)
       for (std::int64_t i = 0; i < H; ++i) forget[i] = T(1) - in[i];
     else
       f_[0].all(forget, H);
     f_[1].all(candidate, H);
-    for (std::int64_t i = 0; i < H; ++i) {
-      c[i] = forget[i] * c[i] + in[i] * candidate[i];
-      out[i] += po[i] * c[i];
-      h[i] = c[i];
-    }
+    compute(Part::kCell, cells, H);
     f_[0].all(out, H);
     f_[2].all(h, H);
-    for (std::int64_t i = 0; i < H; ++i) h[i] *= out[i];
+    compute(Part::kResult, cells, H);
   }
 
   Call& call_;
@@ -243,11 +375,23 @@ void run(Call& call, int kind) {
                      width = dims[3];
   const std::int64_t work =
       std::max<std::int64_t>(1, steps) * std::max<std::int64_t>(1, width) * std::max<std::int64_t>(1, hidden);
-  host::parallel_for(directions * batch, std::max<std::int64_t>(1, 262144 / work), call.threads,
+  // As many side by side as leave work for all threads.
+  const std::int64_t share = directions * batch / std::max(1, call.threads);
+  const std::int64_t together = Panels<T>::possible() ? std::clamp<std::int64_t>(share, 1, kSideBySide) : 1;
+  const std::int64_t groups = (batch + together - 1) / together;
+  std::vector<Panels<T>> panels;
+  if (together > 1 && steps > 1)
+    for (std::int64_t d = 0; d < directions; ++d)
+      panels.emplace_back(call.inputs[1].as<T>() + d * hidden * width, hidden, width, kind == 1);
+  host::parallel_for(directions * groups, std::max<std::int64_t>(1, 262144 / work / together), call.threads,
                      [&](std::int64_t begin, std::int64_t end) {
-                       std::vector<T> gate(static_cast<std::size_t>(width + hidden));
-                       for (std::int64_t k = begin; k < end; ++k)
-                         Direction<T>(call, kind, k / batch).sequence(k % batch, gate.data());
+                       std::vector<T> gates(static_cast<std::size_t>(together * (width + hidden)));
+                       for (std::int64_t k = begin; k < end; ++k) {
+                         const std::int64_t d = k / groups, first = k % groups * together;
+                         Direction<T>(call, kind, d)
+                             .sequences(first, std::min(together, batch - first), gates.data(),
+                                        panels.empty() ? nullptr : &panels[static_cast<std::size_t>(d)]);
+                       }
                      });
 }
 

@@ -1,6 +1,9 @@
 // topk, unique: routines that sort.
 #include <algorithm>
+#include <cstring>
+#include <limits>
 #include <numeric>
+#include <vector>
 
 #include "host/parallel.h"
 #include "routines/elements.h"
@@ -8,6 +11,104 @@
 
 namespace sardonyx::routines {
 namespace {
+
+// The k best elements of a row. Candidates are collected; when there are twice as many as needed, the worse half is
+// dropped, and of the elements that follow only those better than the worst that is left become candidates. So most
+// elements of a long row are only compared with one number, in vectors.
+// A candidate is one integer, which makes comparing cheap: how good its value is (better ones are smaller, equal ones
+// equal), and below that its index.
+template <typename T>
+class Best {
+ public:
+  Best(std::int64_t k, bool largest)
+      : k_(static_cast<std::size_t>(k)), most_(k_ + std::max(k_, kLeastSpare)), largest_(largest) {}
+
+  /// Finds them in any order; n >= k.
+  void search(const T* row, std::int64_t n) {
+    found_.resize(most_ + static_cast<std::size_t>(kBlock));
+    size_ = 0;
+    if (largest_)
+      collect<true>(row, n);
+    else
+      collect<false>(row, n);
+    shrink();
+  }
+  void sort() { std::sort(found_.begin(), found_.begin() + static_cast<std::ptrdiff_t>(k_)); }
+  std::int64_t index(std::int64_t j) const { return index_of(found_[static_cast<std::size_t>(j)]); }
+
+ private:
+  static constexpr bool kWide = sizeof(T) > 4;
+  using Code = std::conditional_t<kWide, std::uint64_t, std::uint32_t>;
+  using Candidate = std::conditional_t<kWide, unsigned __int128, std::uint64_t>;
+  static constexpr int kIndexBits = kWide ? 64 : 32;
+  static constexpr std::size_t kLeastSpare = 48;  // for few elements, so that they are not selected again and again
+  static constexpr std::int64_t kBlock = 32;      // elements compared at a time
+
+  static std::int64_t index_of(Candidate c) { return static_cast<std::int64_t>(static_cast<Code>(c)); }
+
+  template <bool kLargest>
+  static Code code(T value) {
+    constexpr Code kSign = Code(1) << (sizeof(Code) * 8 - 1);
+    Code c;
+    if constexpr (std::is_integral_v<T>) {
+      c = static_cast<Code>(value) ^ (std::is_signed_v<T> ? kSign : 0);
+    } else {
+      // Adding 0 makes -0 to 0.
+      const auto x = static_cast<std::conditional_t<kWide, double, float>>(value) + 0;
+      std::memcpy(&c, &x, sizeof c);
+      c = x != x ? ~Code(0) : c & kSign ? ~c : c | kSign;
+    }
+    return kLargest ? ~c : c;
+  }
+  template <bool kLargest>
+  static Candidate candidate(T value, std::int64_t index) {
+    return static_cast<Candidate>(code<kLargest>(value)) << kIndexBits | static_cast<Code>(index);
+  }
+  void shrink() {
+    if (size_ <= k_) return;
+    const auto begin = found_.begin();
+    std::nth_element(begin, begin + static_cast<std::ptrdiff_t>(k_) - 1, begin + static_cast<std::ptrdiff_t>(size_));
+    size_ = k_;
+  }
+  // Whether an element of a block may be better than `worst`: exact but for NaN.
+  template <bool kLargest>
+  static bool any_better(const T* block, T worst) {
+    const auto w = static_cast<compute_of<T>>(worst);
+    int any = 0;
+    for (std::int64_t j = 0; j < kBlock; ++j) {
+      const auto x = static_cast<compute_of<T>>(block[j]);
+      any |= kLargest ? !(x <= w) : !(x >= w);
+    }
+    return any != 0;
+  }
+  template <bool kLargest>
+  void collect(const T* row, std::int64_t n) {
+    std::int64_t j = std::min(n, static_cast<std::int64_t>(most_));
+    for (std::int64_t i = 0; i < j; ++i) found_[size_++] = candidate<kLargest>(row[i], i);
+    while (j < n) {
+      // The last of the k best. Later elements that equal it come after it.
+      shrink();
+      const Candidate worst = found_[k_ - 1];
+      const T value = row[index_of(worst)];
+      while (j < n && size_ < most_) {
+        const std::int64_t end = std::min(n, j + kBlock);
+        if (end - j == kBlock && !any_better<kLargest>(row + j, value)) {
+          j = end;
+          continue;
+        }
+        for (; j < end; ++j) {  // without branches, half of which would be guessed wrong
+          found_[size_] = candidate<kLargest>(row[j], j);
+          size_ += found_[size_] < worst;
+        }
+      }
+    }
+  }
+
+  const std::size_t k_, most_;
+  const bool largest_;
+  std::size_t size_ = 0;
+  std::vector<Candidate> found_;  // the first size_; a block beyond most_ fits
+};
 
 // topk
 //   inputs:  x [outer, n, inner]
@@ -20,29 +121,24 @@ void topk(Call& c) {
   const bool largest = c.params[0] != 0, sorted = c.params[1] != 0;
   if (k > n) fail(ErrorKind::kInvalidArgument, "the {} {} of {} elements", k, largest ? "largest" : "smallest", n);
   if (k == 0) return;
+  check(n <= std::numeric_limits<std::uint32_t>::max(), "topk of {} elements", n);
   dispatch(x.dtype, "topk", [&](auto zero) {
     using T = decltype(zero);
     host::parallel_for(outer * inner, std::max<std::int64_t>(1, 16384 / n), c.threads,
                        [&](std::int64_t begin, std::int64_t end) {
-                         std::vector<T> row(static_cast<std::size_t>(n));
-                         std::vector<std::int64_t> order(static_cast<std::size_t>(n));
-                         const auto first = [&](std::int64_t a, std::int64_t b) {
-                           const T p = row[static_cast<std::size_t>(a)], q = row[static_cast<std::size_t>(b)];
-                           if (largest ? before(q, p) : before(p, q)) return true;
-                           if (largest ? before(p, q) : before(q, p)) return false;
-                           return a < b;
-                         };
+                         std::vector<T> row(static_cast<std::size_t>(inner == 1 ? 0 : n));
+                         Best<T> best(k, largest);
                          for (std::int64_t r = begin; r < end; ++r) {
                            const T* from = x.as<T>() + r / inner * n * inner + r % inner;
-                           for (std::int64_t j = 0; j < n; ++j) row[static_cast<std::size_t>(j)] = from[j * inner];
-                           std::iota(order.begin(), order.end(), std::int64_t{0});
-                           if (k < n) std::nth_element(order.begin(), order.begin() + (k - 1), order.end(), first);
-                           if (sorted) std::sort(order.begin(), order.begin() + k, first);
+                           for (std::size_t j = 0; j < row.size(); ++j)
+                             row[j] = from[static_cast<std::int64_t>(j) * inner];
+                           best.search(inner == 1 ? from : row.data(), n);
+                           if (sorted) best.sort();
                            T* v = values.as<T>() + r / inner * k * inner + r % inner;
                            auto* i = indices.as<std::int64_t>() + r / inner * k * inner + r % inner;
                            for (std::int64_t j = 0; j < k; ++j) {
-                             i[j * inner] = order[static_cast<std::size_t>(j)];
-                             v[j * inner] = row[static_cast<std::size_t>(order[static_cast<std::size_t>(j)])];
+                             i[j * inner] = best.index(j);
+                             v[j * inner] = from[best.index(j) * inner];
                            }
                          }
                        });

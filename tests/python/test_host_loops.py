@@ -319,3 +319,27 @@ def test_a_transposed_residual_beside_a_split_sum():
     want = np.einsum("nchw,oc->nohw", s, q[:, :, 0, 0].astype(np.float64)) + x
     # Sums of 16 and 9 products of about 1.
     np.testing.assert_allclose(sardonyx.compile(model)(tokens=tokens)["y"], want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["float", "float16", "int32", "int64", "uint8"])
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("last", [0, 1])
+def test_positions_of_extremes(op, last, kind):
+    """Lanes of long rows search side by side. Of equal elements the first or the last one counts, of NaN the first."""
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(getattr(onnx.TensorProto, kind.upper()))
+    for n in (64, 79, 200, "n"):
+        length = 5 if n == "n" else n
+        rng = np.random.default_rng(0)
+        x = np.stack([rng.integers(0, most, length) for most in (1, 3, 9, 40, 100, 250, 7, 7)]).astype(dtype)
+        if np.issubdtype(dtype, np.floating):
+            x[1, 3:], x[2, length - 1], x[3, 0] = np.nan, np.nan, np.nan
+            x[4], x[5] = np.inf, -np.inf
+        model = parse(
+            f"g ({kind}[b, {n}] x) => (int64[b] i) {{ i = {op} <axis = 1, keepdims = 0, select_last_index = {last}> (x) }}"
+        )
+        find = np.argmax if op == "ArgMax" else np.argmin
+        want = find(x, 1)
+        if last:
+            reversed_at = length - 1 - find(x[:, ::-1], 1)
+            want = np.where(np.isnan(x.astype(np.float64)).any(1), want, reversed_at)
+        np.testing.assert_array_equal(sardonyx.compile(model)(x=x)["i"], want)

@@ -238,6 +238,22 @@ FuseOptions on_cpu() {
   return o;
 }
 
+// A normalised image whose channels are last is computed along memory, not image by image of a channel.
+TEST(SplitReductionsOfFewThreads, RowsAcrossMemoryAreKernelsOfTheirOwn) {
+  const auto text = [](int length, const char* image) {
+    return fmt::format(R"(%0 = input float32[16, n, 64]
+%1 = input float32[n, {0}]
+%2 = loop float32[n < n, c < 64]: sum{{p < 16}}(%0[p, n, c]) @"mean"
+%3 = loop float32[n < n, c < 64, r < {1}] order(0, 2, 1): %1[n, {2}] - %2[n, c] @"sub"
+return %3)",
+                       image, length, std::string(image).ends_with("64") ? "r, c" : "c, r");
+  };
+  // The last one copies the result, which is row-major as an output.
+  EXPECT_THAT(kernels_of(text(4096, "4096, 64"), on_cpu()), ElementsAre("loop mean", "loop sub", "loop sub"));
+  EXPECT_THAT(kernels_of(text(16, "16, 64"), on_cpu()), ElementsAre("loop mean + sub"));
+  EXPECT_THAT(kernels_of(text(96, "64, 96"), on_cpu()), ElementsAre("loop mean + sub"));  // read along rows
+}
+
 // On a CPU the channels of a group, which are fewer than a vector, are summed as columns.
 TEST(SplitReductionsOfFewThreads, ShortRunsBecomeColumns) {
   expect_pass("split_reductions", R"(%0 = input float32[n, 14, 14, 64]

@@ -40,8 +40,9 @@ TEST(Compile, MathLoopsAreVectorised) {
       const std::string kernel = std::string(name) + "_" + type + "_wide";
       EXPECT_TRUE(names.count(kernel)) << kernel;
     }
-  for (const char* kernel : {"exp_f16_wide", "gelu_f16_wide", "gelu_bf16_wide", "clamp_f32_wide", "normal_wide",
-                             "random_uniform_wide", "shl_i32_wide", "min_i64_wide", "max_u8_wide"})
+  for (const char* kernel :
+       {"bounded_sin_f32_wide", "bounded_cos_f32_wide", "exp_f16_wide", "gelu_f16_wide", "gelu_bf16_wide",
+        "clamp_f32_wide", "normal_wide", "random_uniform_wide", "shl_i32_wide", "min_i64_wide", "max_u8_wide"})
     EXPECT_TRUE(names.count(kernel)) << kernel;
 }
 

@@ -31,6 +31,8 @@ extern "C" {
   BINARY_OF(name, u8) BINARY_OF(name, i32) BINARY_OF(name, u32) BINARY_OF(name, i64) BINARY_OF(name, u64)
 #include "integer_kernels.inc"
 #include "math_kernels.inc"
+UNARY_OF(bounded_sin, f32)
+UNARY_OF(bounded_cos, f32)
 #undef UNARY
 #undef BINARY
 #undef INTEGER

@@ -21,6 +21,8 @@ using namespace sdx;
   BINARY_OF(name, u8) BINARY_OF(name, i32) BINARY_OF(name, u32) BINARY_OF(name, i64) BINARY_OF(name, u64)
 #include "../integer_kernels.inc"
 #include "../math_kernels.inc"
+UNARY_OF(bounded_sin, f32)
+UNARY_OF(bounded_cos, f32)
 UNARY_OF(exp, f16)
 UNARY_OF(gelu, f16)
 UNARY_OF(gelu, bf16)
