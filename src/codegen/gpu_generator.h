@@ -40,8 +40,10 @@ struct RowPlan {
   Exprs outer;  ///< variables that number the rows
   Packing packing;
   std::vector<RowPart> parts;                    ///< their loads are among those of `packing`
+  Exprs of_packs;                                ///< loads that are the same for all elements of a pack
   int chunks = 1;                                ///< packs that a thread keeps in registers
   Expr team;                                     ///< threads per row
+  bool loads_late = false;                       ///< loads that one stage uses are not kept before its loop
   bool uneven = false;                           ///< the length differs between rows
   bool always_fits = false, never_fits = false;  ///< in the registers of a team; neither: decided at run time
   bool exact = false;  ///< a team's registers hold exactly one row, so that no element needs a check

@@ -136,6 +136,8 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   o.lazy_selections = true;
   o.split_reductions = true;
   o.long_rows = chip_of(arch).policy.long_rows;
+  o.row_bytes = std::int64_t{kGpuThreads} * chip_of(arch).policy.row_bytes;
+  o.cache_bytes = last_cache_bytes(chip_of(arch));
   o.fill_channels = true;
   o.fold_outputs = chip_of(arch).has(Feature::kTensorCopy);
   o.short_vectors = chip_of(arch).policy.short_vectors;
