@@ -197,6 +197,8 @@ GpuLoopSource GpuGenerator::run() {
   const bool one_thread = p && terms <= kFewTerms && many_outputs(*p);  // is enough for an output
   if (p && are_windows(*p, reductions)) {
     windows(*p, 0);
+  } else if (const std::optional<Columns> c = columns_of(p)) {
+    columns(*c);
   } else if (p && !p->vars.empty() && side_by_side(reductions, p->vars.back(), !one_thread)) {
     windows(*p, terms);
   } else if (const std::optional<LongRows> l = long_rows_of()) {

@@ -40,8 +40,10 @@ struct RowPlan {
   Exprs outer;  ///< variables that number the rows
   Packing packing;
   std::vector<RowPart> parts;                    ///< their loads are among those of `packing`
+  Exprs of_packs;                                ///< loads that are the same for all elements of a pack
   int chunks = 1;                                ///< packs that a thread keeps in registers
   Expr team;                                     ///< threads per row
+  bool loads_late = false;                       ///< loads that one stage uses are not kept before its loop
   bool uneven = false;                           ///< the length differs between rows
   bool always_fits = false, never_fits = false;  ///< in the registers of a team; neither: decided at run time
   bool exact = false;  ///< a team's registers hold exactly one row, so that no element needs a check
@@ -67,6 +69,11 @@ struct RowLoad;  // window_costs.h
 
 class GpuGenerator {
  public:
+  /// A part of the innermost variable's range, and what is stored there.
+  struct Segment {
+    std::int64_t low = 0, high = 0;
+    Expr body;
+  };
   GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& options);
   GpuLoopSource run();
 
@@ -85,6 +92,13 @@ class GpuGenerator {
   // ---- gpu_map.cpp: one thread per element or pack
   void map(const FlatLoop& f);
   void map_packs(const FlatLoop& f, const Packing& p);
+  struct Segments {
+    std::vector<Segment> parts;
+    Packing packing;
+    std::int64_t packs = 0;  ///< of a row
+  };
+  std::optional<Segments> segments_of(const FlatLoop& f, int aligned) const;
+  void segments(const FlatLoop& f, const Segments& s);
   void pack_body(const Expr& body, const Packing& p, const Expr& inner, const Expr& base, const Expr& offset);
   void load_packs(const Expr& body, const Packing& p, const Expr& inner, const Expr& base,
                   std::vector<std::pair<Expr, std::string>>& packs);
@@ -217,6 +231,24 @@ class GpuGenerator {
   LongRowPack long_row_pack(const LongRows& l, int k, std::int64_t n);
   void long_row_value(const RowStage& s, std::int64_t lanes, const LongRowParts& parts);
   void long_row_elements(const LongRows& l, const LongRowPack& p, std::int64_t n);
+
+  // ---- gpu_columns.cpp: a team of threads per pack of columns that are used more than once
+  struct Columns {
+    std::vector<RowStage> stages;
+    Exprs outer;  ///< that number the columns; neighbouring columns are along the last one
+    Expr var;     ///< along the column
+    Expr base;    ///< the first column of a pack
+    std::int64_t length = 0, team = 1;
+    Packing packing;     ///< along the last of `outer`
+    bool kept = false;   ///< in registers
+    int chunks = 1;      ///< packs that a thread keeps, or has in flight
+    bool whole = false;  ///< the column has a multiple of the team's threads
+  };
+  class ColumnStages;
+  /// `p`: the kernel as one loop, if it is one. Empty where columns are used once, or lie along memory.
+  std::optional<Columns> columns_of(const std::optional<OutputLoop>& p) const;
+  bool plan_columns_in_registers(Columns& c, std::int64_t columns) const;
+  void columns(const Columns& c);
 
   // ---- gpu_teams.cpp: the same for reductions over several variables, and all other kernels with stages
   void general(const std::vector<RowStage>& stages, const Exprs& outer, const Expr& team);

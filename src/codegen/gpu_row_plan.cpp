@@ -14,6 +14,10 @@ namespace {
 // many, because the kernel then has code for longer rows too.
 constexpr std::int64_t kMostRowElements = 32;
 constexpr std::int64_t kUsualRowElements = 16;
+// The same of a row in its storage type: the compiler may keep them as float32, in as many registers.
+constexpr std::int64_t kMostConverted = 160;
+// Bytes of all loads that a thread may keep in registers; beyond, those that one stage uses are loaded there.
+constexpr std::int64_t kAllKept = 256;
 // Threads that keep a card busy: about half of what an H200 can hold (132 x 2048).
 constexpr std::int64_t kEnoughThreads = 131072;
 constexpr std::int64_t kLeastPacks = 4;  // of a row whose last pack overlaps with another
@@ -306,6 +310,28 @@ void plan_periods(const RowAccesses& accesses, RowPlan& r) {
         packed.push_back(l);
 }
 
+// Whether an index is the same for all elements of each pack: it depends on quotients of the position only, by what
+// packs divide (the channel of a pixel, where channels come first).
+bool is_constant_in_packs(const Expr& index, const Expr& var, int length) {
+  const Expr within = rewrite(index, [&](const Expr& x) -> Expr {
+    std::int64_t period = 0;
+    const bool quotient =
+        x->op == Op::kFloorDiv && same(x->args[0], var) && is_const_int(x->args[1], period) && period % length == 0;
+    return quotient ? Expr(0) : Expr();
+  });
+  return !uses_var(within, var);
+}
+
+void plan_constants_of_packs(const RowAccesses& accesses, RowPlan& r) {
+  if (r.packing.length == 1 || r.overlaps || r.uneven) return;
+  for (const Expr& b : accesses.bodies)
+    for (const Expr& l : all_loads(b))
+      if (!l->args[0]->has_load && uses_var(l, r.var) && is_constant_in_packs(l->args[0], r.var, r.packing.length) &&
+          std::ranges::none_of(r.of_packs, [&](const Expr& x) { return same(x, l); }) &&
+          std::ranges::none_of(r.stages, [&](const RowStage& s) { return s.stage->out == l->value; }))
+        r.of_packs.push_back(l);
+}
+
 // Whether a pack may end at the end of each row. The rest of a long row may be shorter than a pack, or empty: what is
 // before it must be inside of each tensor, too.
 bool may_end_there(const RowAccesses& accesses, const Expr& var, int length) {
@@ -334,25 +360,37 @@ std::optional<Packing> overlapping_packs(const RowAccesses& accesses, const Expr
   return p;
 }
 
-// Bytes that a thread keeps of each element of a row: of distinct loads along it, and of results that later stages may
-// read.
-std::int64_t kept_bytes(const RowAccesses& accesses, const Expr& var) {
-  Exprs seen;
-  std::size_t bytes = 0;
+/// Bytes that a thread keeps of each pack of a row.
+struct KeptBytes {
+  std::int64_t all = 0;    ///< of distinct loads along it, and of results that later stages may read
+  std::int64_t again = 0;  ///< without loads that a single stage uses
+};
+KeptBytes kept_bytes(const RowAccesses& accesses, const RowPlan& r) {
+  std::vector<std::pair<Expr, int>> uses;
   for (const Expr& b : accesses.bodies)
     for (const Expr& l : all_loads(b)) {
-      if (!uses_var(l, var) || std::any_of(seen.begin(), seen.end(), [&](const Expr& x) { return same(x, l); }))
-        continue;
-      seen.push_back(l);
-      bytes += size_of(l->dtype);
+      const auto is_load = [&](const Expr& x) { return same(x, l); };
+      if (!uses_var(l, r.var) || std::ranges::any_of(r.of_packs, is_load)) continue;
+      const auto known = std::ranges::find_if(uses, [&](const auto& u) { return same(u.first, l); });
+      if (known == uses.end())
+        uses.emplace_back(l, 1);
+      else
+        ++known->second;
     }
-  for (std::size_t k = 0; k + 1 < accesses.stores.size(); ++k) bytes += size_of(accesses.stores[k].first->dtype);
-  return static_cast<std::int64_t>(bytes);
+  KeptBytes kept;
+  const auto add = [&](const DType t, bool again) {
+    const auto bytes = static_cast<std::int64_t>(size_of(t)) * r.packing.length;
+    kept.all += bytes;
+    if (again) kept.again += bytes;
+  };
+  for (const auto& [l, count] : uses) add(l->dtype, count > 1);
+  for (std::size_t k = 0; k + 1 < accesses.stores.size(); ++k) add(accesses.stores[k].first->dtype, true);
+  return kept;
 }
 
-// How many threads process a row, and whether it stays in their registers: `kept` bytes of an element, of at most
-// `most_kept`.
-void choose_team(RowPlan& r, std::int64_t kept, std::int64_t most_kept) {
+// How many threads process a row, and whether it stays in their registers: `kept` of a pack, at most `most_kept` bytes
+// of all.
+void choose_team(RowPlan& r, const KeptBytes& kept, std::int64_t most_kept) {
   const Expr& extent = r.var->args[0];
   const std::int64_t v = r.packing.length;
   const std::int64_t few = v > 1 ? 8 : 2, many = kUsualRowElements;
@@ -368,7 +406,10 @@ void choose_team(RowPlan& r, std::int64_t kept, std::int64_t most_kept) {
     r.chunks = static_cast<int>((packs + team - 1) / team);
     r.team = team;
     r.exact = !r.uneven && !r.overlaps && r.chunks * team * v == n;
-    r.always_fits = r.chunks * v <= kMostRowElements || (v > 1 && r.chunks * v * kept <= most_kept);
+    const bool all = r.chunks * kept.all <= std::min(most_kept, kAllKept);
+    const bool again = kept.again > 0 && r.chunks * kept.again <= most_kept;
+    r.always_fits = r.chunks * v <= kMostRowElements || (v > 1 && r.chunks * v <= kMostConverted && (all || again));
+    r.loads_late = r.always_fits && r.chunks * v > kMostRowElements && r.chunks * kept.all > kAllKept;
     r.never_fits = !r.always_fits;
     return;
   }
@@ -411,7 +452,8 @@ std::optional<RowPlan> plan_rows(const LoopKernel& kernel, IndexRange& range, co
     }
   plan_parts(accesses, r);
   plan_periods(accesses, r);
-  choose_team(r, kept_bytes(accesses, r.var), options.row_bytes);
+  if (options.any_address) plan_constants_of_packs(accesses, r);
+  choose_team(r, kept_bytes(accesses, r), options.row_bytes);
   return r;
 }
 

@@ -10,6 +10,7 @@ namespace {
 // Bytes that a thread loads before the first reduction for later stages: 16 registers, about what the weight and bias
 // of a norm take; they are held during the reduction.
 constexpr std::size_t kMostAhead = 64;
+constexpr int kPacksInFlight = 4;  // of a thread, from a row that does not stay in registers
 
 }  // namespace
 
@@ -17,7 +18,7 @@ class GpuGenerator::RowStages {
  public:
   RowStages(GpuGenerator& generator, const RowPlan& plan, bool in_registers)
       : generator_(generator), emit_(generator.emit_), plan_(plan), in_registers_(in_registers) {
-    if (in_registers) ahead_ = later_operands();
+    if (in_registers && !plan.loads_late) ahead_ = later_operands();
   }
 
   void emit() {
@@ -44,11 +45,17 @@ class GpuGenerator::RowStages {
   Exprs row_loads(const Expr& body) const;
   bool safe_past_end(const Expr& body, const Exprs& loaded) const;
   Exprs later_operands() const;
+  bool is_constant_of_packs(const Expr& l) const;
+  bool is_kept(const Expr& l) const;
+  std::int64_t stages_with(const Expr& l) const;
+  void load_here(const Expr& l, const std::string& first, Named& here);
   std::string place_pack(const std::string& place);
   void load_pack(const Expr& l, const std::string& to, const std::string& first);
   void load_elements(const Expr& l, const std::string& to, const std::string& first);
   void keep(const Expr& l);
   Named open_loop(const Exprs& loaded, const std::string& c, const std::string& place, std::string& first);
+  int packs_at_a_time() const;
+  Named open_long_loop(const Exprs& loaded, const std::string& c, const std::string& place, std::string& first);
   void loop(const Expr& body, const LoopBody& code);
   void row_results(const RowStage& s);
   std::string reduce_extreme(const Expr& x);
@@ -104,11 +111,27 @@ Exprs GpuGenerator::RowStages::later_operands() const {
     for (const Expr& l : row_loads(stages[k].body)) {
       if (std::any_of(stages.begin(), stages.end(), [&](const RowStage& s) { return s.stage->out == l->value; }))
         continue;
-      bytes += size_of(l->dtype) * elements;
+      bytes += size_of(l->dtype) * (is_constant_of_packs(l) ? static_cast<std::size_t>(plan_.chunks) : elements);
       if (bytes <= kMostAhead) ahead.push_back(l);
     }
   }
   return ahead;
+}
+
+bool GpuGenerator::RowStages::is_kept(const Expr& l) const {
+  return std::ranges::any_of(kept_, [&](const auto& k) { return same(k.first, l); });
+}
+
+// The stages that load this.
+std::int64_t GpuGenerator::RowStages::stages_with(const Expr& l) const {
+  return std::ranges::count_if(plan_.stages, [&](const RowStage& s) {
+    const Exprs loads = all_loads(s.body);
+    return std::ranges::any_of(loads, [&](const Expr& x) { return same(x, l); });
+  });
+}
+
+bool GpuGenerator::RowStages::is_constant_of_packs(const Expr& l) const {
+  return std::ranges::any_of(plan_.of_packs, [&](const Expr& x) { return same(x, l); });
 }
 
 // Where the pack begins whose place is `place`. One that would exceed the row's end overlaps with the one before: its
@@ -126,6 +149,7 @@ void GpuGenerator::RowStages::load_pack(const Expr& l, const std::string& to, co
   const int v = plan_.packing.length;
   const Exprs& packed = plan_.packing.loads;
   const bool packs = std::any_of(packed.begin(), packed.end(), [&](const Expr& x) { return same(x, l); });
+  const bool constant = is_constant_of_packs(l);
   Expr c, rest;
   if (idx::split_affine(l->args[0], plan_.var, c, rest) && is_const(c, 1)) {
     const auto part = std::ranges::find_if(plan_.parts, [&](const RowPart& p) { return same(p.load, l); });
@@ -147,8 +171,20 @@ void GpuGenerator::RowStages::load_pack(const Expr& l, const std::string& to, co
     emit_.close();
     emit_.open("else");
   }
+  if (constant) {
+    emit_.open("if (packed)");
+    const std::string i = emit_.fresh("i");
+    const char* type = emit_.type_of(plan_.var);
+    emit_.line(plan_.exact ? fmt::format("const {} {} = {};", type, i, first)
+                           : fmt::format("const {0} {1} = min({2}, {0}(n - {3}));", type, i, first, v));
+    emit_.bind(plan_.var, i);
+    const std::string at = emit_.value(l->args[0]);
+    emit_.line(fmt::format("{} = to_bits({}[{}]);", to, emit_.buffer(l->value), at));
+    emit_.close();
+    emit_.open("else");
+  }
   load_elements(l, to, first);
-  if (packs) emit_.close();
+  if (packs || constant) emit_.close();
 }
 
 // The same for elements that are not next to each other.
@@ -169,7 +205,7 @@ void GpuGenerator::RowStages::load_elements(const Expr& l, const std::string& to
 
 // Emits loads of all of this thread's elements into registers.
 void GpuGenerator::RowStages::keep(const Expr& l) {
-  if (std::any_of(kept_.begin(), kept_.end(), [&](const auto& k) { return same(k.first, l); })) return;
+  if (is_kept(l) || (plan_.loads_late && stages_with(l) < 2)) return;
   const int v = plan_.packing.length;
   const std::string name = emit_.fresh("r"), c = emit_.fresh("c"), first = emit_.fresh("f");
   emit_.line(fmt::format("Pack<{}, {}> {}[{}];", storage_name(l->dtype), v, name, plan_.chunks));
@@ -193,16 +229,55 @@ GpuGenerator::RowStages::Named GpuGenerator::RowStages::open_loop(const Exprs& l
     emit_.line(fmt::format("const {0} {1} = {2} * {0}(team) * {3} + begin;", type, place, c, v));
     first = place_pack(place);
     for (const auto& [l, name] : kept_) here.emplace_back(l, fmt::format("{}[{}]", name, c));
+    for (const Expr& l : loaded)
+      if (!is_kept(l)) load_here(l, first, here);
     return here;
   }
+  if (packs_at_a_time() > 1) return open_long_loop(loaded, c, place, first);
   emit_.open(fmt::format("for ({0} {1} = begin; {1} < n; {1} += {0}(team) * {2})", type, place, v));
   first = place_pack(place);
+  for (const Expr& l : loaded) load_here(l, first, here);
+  return here;
+}
+
+// Loads a pack inside of the loop.
+void GpuGenerator::RowStages::load_here(const Expr& l, const std::string& first, Named& here) {
+  const std::string name = emit_.fresh("r");
+  emit_.line(fmt::format("Pack<{}, {}> {};", storage_name(l->dtype), plan_.packing.length, name));
+  load_pack(l, name, first);
+  here.emplace_back(l, name);
+}
+
+// Packs of a row that does not stay in registers that a thread has in flight: with one, it mostly waits for memory.
+int GpuGenerator::RowStages::packs_at_a_time() const {
+  return generator_.row_options_.any_address && !in_registers_ && plan_.packing.length > 1 ? kPacksInFlight : 1;
+}
+
+// The same loop with the loads of several packs before anything else. Closes with two braces.
+GpuGenerator::RowStages::Named GpuGenerator::RowStages::open_long_loop(const Exprs& loaded, const std::string& c,
+                                                                       const std::string& place, std::string& first) {
+  const int v = plan_.packing.length, count = packs_at_a_time();
+  const char* type = emit_.type_of(plan_.var);
+  const std::string base = emit_.fresh("f"), at = emit_.fresh("f");
+  Named arrays, here;
+  const auto open_packs = [&](const std::string& where) {
+    emit_.line("#pragma unroll");
+    emit_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", c, count));
+    emit_.line(fmt::format("const {0} {1} = {2} + {3} * {0}(team) * {4};", type, where, base, c, v));
+  };
+  emit_.open(fmt::format("for ({0} {1} = begin; {1} < n; {1} += {0}(team) * {2})", type, base, v * count));
   for (const Expr& l : loaded) {
-    const std::string name = emit_.fresh("r");
-    emit_.line(fmt::format("Pack<{}, {}> {};", storage_name(l->dtype), v, name));
-    load_pack(l, name, first);
-    here.emplace_back(l, name);
+    arrays.emplace_back(l, emit_.fresh("r"));
+    emit_.line(fmt::format("Pack<{}, {}> {}[{}];", storage_name(l->dtype), v, arrays.back().second, count));
   }
+  open_packs(at);
+  const std::string from = place_pack(at);
+  for (const auto& [l, name] : arrays) load_pack(l, fmt::format("{}[{}]", name, c), from);
+  emit_.close();
+  emit_.line("loads_in_flight();");
+  open_packs(place);
+  first = place_pack(place);
+  for (const auto& [l, name] : arrays) here.emplace_back(l, fmt::format("{}[{}]", name, c));
   return here;
 }
 
@@ -233,6 +308,7 @@ void GpuGenerator::RowStages::loop(const Expr& body, const LoopBody& code) {
   emit_.close();
   if (code.after) code.after(place, first);
   emit_.close();
+  if (packs_at_a_time() > 1) emit_.close();
 }
 
 // A stage with elements along the row: they stay in registers for later stages if the row does.

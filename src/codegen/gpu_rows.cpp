@@ -7,6 +7,7 @@ namespace sardonyx::codegen {
 namespace {
 
 constexpr int kShortShare = 16;  // elements of a thread, in registers
+constexpr int kLongShare = 64;   // from which on AMD's compiler must be told to leave room for a second workgroup
 constexpr std::int64_t kOneRound =
     1 << 20;  // rows up to which a workgroup certainly has one round: block_step() of gpu.h
 
@@ -100,6 +101,8 @@ void GpuGenerator::rows(const RowPlan& r) {
   // of 2056 rows of 768 took 3.9 us on an H200 instead of 5.1. Softmax of 512 elements got slower.
   if (sums_of(r) > 1 && r.always_fits && r.packing.length * r.chunks <= kShortShare)
     bounds_ = {.threads = kGpuThreads, .min_blocks = 4};
+  else if (row_options_.row_bytes > 0 && r.always_fits && r.packing.length * r.chunks > kLongShare)
+    bounds_ = {.threads = kGpuThreads, .min_waves = 2};
 }
 
 }  // namespace sardonyx::codegen

@@ -21,6 +21,8 @@ namespace {
 constexpr std::size_t kMaxEpilogueNodes = 400;  // larger ones spill registers
 constexpr std::size_t kMaxBuffers = 48;         // of an epilogue; the runtime passes 64 pointers to a kernel at most
 
+constexpr std::int64_t kMostOfColumn = 2048;  // elements that a team of threads keeps in registers (gpu_columns.cpp)
+
 constexpr int kMostSplits = 8;
 constexpr std::int64_t kLeastDepth = 256;  // elements along K per workgroup
 // Elements along K, if workgroups divide it: the kernels count their steps of at least 16 elements in 24 bits.
@@ -136,6 +138,9 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   o.lazy_selections = true;
   o.split_reductions = true;
   o.long_rows = chip_of(arch).policy.long_rows;
+  o.row_bytes = std::int64_t{kGpuThreads} * chip_of(arch).policy.row_bytes;
+  o.column_length = chip_of(arch).policy.any_address ? kMostOfColumn : 0;
+  o.cache_bytes = last_cache_bytes(chip_of(arch));
   o.fill_channels = true;
   o.fold_outputs = chip_of(arch).has(Feature::kTensorCopy);
   o.short_vectors = chip_of(arch).policy.short_vectors;

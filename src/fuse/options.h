@@ -76,6 +76,11 @@ struct FuseOptions {
   /// With split_reductions: a kernel may combine the partial results of a row and use them in a long row, which several
   /// workgroups divide; each combines the partial results itself (codegen/gpu_long_rows.cpp).
   bool long_rows = false;
+  /// With split_reductions: a workgroup keeps a row of so many bytes in registers. Unless the rows are very few, they
+  /// are not split if together they have more than cache_bytes: the second kernel would read them from memory again.
+  std::int64_t row_bytes = 0, cache_bytes = 0;
+  /// A team of threads keeps columns of so many elements in registers (codegen/gpu_columns.cpp); 0: of a few.
+  std::int64_t column_length = 0;
   /// GEMMs of groups of rows (MatMulOp::end) are tile kernels (fuse/groups_to_blocks.h).
   bool row_groups = false;
   /// Convolutions with few input channels get more of them (fuse/fill_channels.h).

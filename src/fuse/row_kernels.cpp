@@ -191,6 +191,39 @@ class Grouper {
     return columns && longer;
   }
 
+  // Whether a team of threads keeps the columns that the first reduction reads in registers, so that this loop finds
+  // them there: neighbouring columns are next to each other in all members and in the loop's result.
+  bool keeps_columns(const Node* n, const std::vector<int>& outer_at) const {
+    const auto& vars = members_[0].node->as<LoopOp>()->vars;
+    const int last = static_cast<int>(outer_extents_.size()) - 1;
+    std::int64_t columns = 0;
+    if (options_.column_length == 0 || last < 0 || !reduces_long_columns() ||
+        !is_const_int(outer_extents_.back(), columns) || columns < kPack || innermost_outer(*n, outer_at) != last ||
+        !std::ranges::all_of(members_, [&](const Member& m) { return innermost_outer(*m.node, m.outer_at) == last; }))
+      return false;
+    bool fits = true;
+    visit(members_[0].node->as<LoopOp>()->body, [&](const Expr& x) {
+      if (x->op != Op::kReduce) return;
+      std::int64_t terms = 1, extent = 0;
+      for (const Expr& v : x->vars)
+        terms = is_const_int(v->args[0], extent) ? terms * extent : options_.column_length + 1;
+      fits = fits && terms <= options_.column_length;
+      for (std::size_t k = 0; k < vars.size(); ++k)
+        if (members_[0].outer_at[k] == last) fits = fits && unit_loads(x->args[0], vars[k], x->vars) > 0;
+    });
+    return fits;
+  }
+  // Which outer variable a loop's result runs along in memory; -1: none.
+  static int innermost_outer(const Node& n, const std::vector<int>& outer_at) {
+    const auto& vars = n.as<LoopOp>()->vars;
+    const Value* out = n.outputs[0];
+    for (std::size_t k = vars.size(); k-- > 0;) {
+      const std::size_t d = out->storage_order.empty() ? k : static_cast<std::size_t>(out->storage_order[k]);
+      if (!is_const(vars[d]->args[0], 1)) return outer_at[d];
+    }
+    return -1;
+  }
+
   // Whether there are few rows and the loop is much longer than what is reduced (partial results): a separate kernel
   // has more workgroups, or threads.
   bool longer_than_few_rows(const Node* n, const std::vector<int>& outer_at) const {
@@ -357,8 +390,9 @@ class Grouper {
       if (!long_row && longer_than_few_rows(n, outer_at))
         return "it is longer than what is reduced, and there are few rows";
       if (!long_row && has_another_length(n, outer_at)) return "its rows are of another length";
-      if (runs_across_memory(n, outer_at)) return "its rows run across memory";
-      if (reduces_long_columns()) return "the reduction runs across memory, and this loop along it";
+      const bool columns = keeps_columns(n, outer_at);
+      if (!columns && runs_across_memory(n, outer_at)) return "its rows run across memory";
+      if (!columns && reduces_long_columns()) return "the reduction runs across memory, and this loop along it";
     }
     if (depends_through_outside(n, nullptr)) return "it depends on a node that is not part of the kernel";
     return nullptr;

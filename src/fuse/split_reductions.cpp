@@ -21,6 +21,7 @@ constexpr std::int64_t kFewResults = 64;     // few enough that a reduction of a
 constexpr std::int64_t kLeastRow = 32768;    // elements: one workgroup reduces shorter rows faster
 constexpr std::int64_t kLeastOfFew = 16384;  // the same for rows so few that most of a card would be idle
 constexpr std::int64_t kVeryFewRows = 16;
+constexpr std::int64_t kManyWholeRows = 128;      // a workgroup for each keeps a card's memory busy
 constexpr std::int64_t kLeastPart = 4096;         // elements of a part of a row
 constexpr std::int64_t kLeastColumn = 512;        // elements of a part of a column, which up to 128 threads divide
 constexpr std::int64_t kColumnGroups = 264;       // workgroups that saturate a card's memory: two on each SM of an H200
@@ -65,7 +66,11 @@ bool is_long(const Expr& r) {
 class Splitter {
  public:
   Splitter(Graph& g, const FuseOptions& options)
-      : g_(g), few_threads_(options.few_threads), long_rows_(options.long_rows) {}
+      : g_(g),
+        few_threads_(options.few_threads),
+        row_bytes_(options.row_bytes),
+        cache_bytes_(options.cache_bytes),
+        long_rows_(options.long_rows) {}
 
   // `r` as a reduction of partial results; empty if r stays as it is, with the reason in `why`.
   Expr split(const Expr& r, const Exprs& vars, const char*& why) {
@@ -143,7 +148,7 @@ class Splitter {
     if (p.columns) {
       p.count = parts_of_columns(results, count, kTeamColumn);
     } else if (is_one_run(p)) {
-      p.count = parts_of_rows(results, count);
+      p.count = better_in_registers(p, results, count) ? 0 : parts_of_rows(results, count);
       if (long_rows_ && p.count > 1 && is_const(count)) p.count = whole_shares(count->i, p.count);
       // A part without elements has no position.
       if (arg && p.count > 1 && is_const(count) && !(long_rows_ && all_have_elements(count->i, p.count)))
@@ -154,6 +159,17 @@ class Splitter {
     if (p.count < 2) return false;
     set_length(p, count);
     return !arg || p.even || (long_rows_ && is_const(count) && all_have_elements(count->i, p.count));
+  }
+
+  // Whether a workgroup keeps each row in registers, and a second kernel would find little of them in the caches.
+  bool better_in_registers(const Parts& p, const Exprs& results, const Expr& count) const {
+    std::int64_t rows = 0, length = 0, bytes = 1;
+    if (!is_const_int(idx::product(results), rows) || !is_const_int(count, length) || rows < kManyWholeRows)
+      return false;
+    visit(p.body, [&](const Expr& x) {
+      if (x->op == Op::kLoad) bytes = std::max(bytes, static_cast<std::int64_t>(size_of(x->dtype)));
+    });
+    return length * bytes <= row_bytes_ && rows * length * bytes > cache_bytes_;
   }
 
   // For contiguous runs with gaps between them. Each long run becomes a row (an image's pixels in the sum over a
@@ -417,6 +433,7 @@ class Splitter {
 
   Graph& g_;
   const bool few_threads_;
+  const std::int64_t row_bytes_, cache_bytes_;
   const bool long_rows_;  // a part may be shorter than others, as kernels of rows use vectors for it too
 };
 

@@ -447,29 +447,6 @@ SDX_FN bool has_row(bool inside) {
   return inside;
 }
 
-template <class T, int V>
-static SDX_SHARED T column_scratch[kThreads * V];
-
-/// The same for teams whose threads are kThreads / team apart, with V values each.
-template <class T, int V, class F>
-SDX_FN void reduce_columns(T (&x)[V], u32 team, F combine) {
-  const u32 width = kThreads / team, in_wave = width < kWave ? width : kWave;
-  for (u32 h = width; h < kWave; h *= 2)
-#pragma clang loop unroll(full)
-    for (int l = 0; l < V; ++l) x[l] = combine(x[l], from_lane_xor(x[l], h));
-  const u32 id = thread_id(), waves = kThreads / kWave, rows = team < waves ? team : waves;
-  if (id % kWave < in_wave)
-#pragma clang loop unroll(full)
-    for (int l = 0; l < V; ++l) column_scratch<T, V>[(id / kWave * in_wave + id % kWave) * V + l] = x[l];
-  barrier();
-#pragma clang loop unroll(full)
-  for (int l = 0; l < V; ++l) x[l] = column_scratch<T, V>[id % width * V + l];
-  for (u32 k = 1; k < rows; ++k)
-#pragma clang loop unroll(full)
-    for (int l = 0; l < V; ++l) x[l] = combine(x[l], T(column_scratch<T, V>[(id % width + k * width) * V + l]));
-  barrier();
-}
-
 /// The extreme value of a row and its position. The first NaN counts as the extreme.
 template <class T>
 struct Best {

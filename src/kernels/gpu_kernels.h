@@ -1,5 +1,6 @@
 // What generated kernels of GPUs include.
 #pragma once
+#include "columns.h"
 #include "extremes.h"
 #include "gemm.h"
 #include "gemv.h"

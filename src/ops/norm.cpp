@@ -196,6 +196,16 @@ void lp_normalization(OpContext& c) {
         }));
 }
 
+// base^beta for a base that is not -inf. Two square roots take far fewer instructions than a power, and beta is mostly
+// 0.75; of a negative base both are NaN.
+Expr power_of_base(const Expr& base, double beta) {
+  if (beta == 1) return base;
+  const Expr root = el::sqrt(base);
+  if (beta == 0.5) return root;
+  if (beta == 0.75) return el::mul(root, el::sqrt(root));
+  return binary(Op::kPow, base, constant(beta, base->dtype));
+}
+
 void lrn(OpContext& c) {
   Value* x = c.in(0);
   c.require(x->rank() >= 2, "an input of rank {}", x->rank());
@@ -210,8 +220,8 @@ void lrn(OpContext& c) {
           const Expr ok = logical_and(compare(Op::kGe, channel, 0), compare(Op::kLt, channel, x->shape[1]));
           const Expr sum =
               reduce(ReduceKind::kSum, {k}, select(ok, el::square(cast(tensor::at(x, j), t)), constant(0, t)));
-          const Expr d =
-              binary(Op::kPow, el::add(el::mul(sum, alpha / static_cast<double>(size)), bias), constant(beta, t));
+          const Expr base = el::add(el::mul(sum, alpha / static_cast<double>(size)), bias);
+          const Expr d = alpha >= 0 ? power_of_base(base, beta) : binary(Op::kPow, base, constant(beta, t));
           return cast(el::div(cast(tensor::at(x, i), t), d), x->dtype);
         }));
 }

@@ -197,6 +197,12 @@ std::string_view name(MatrixLayout l);  ///< "mfma", "wmma11"
 constexpr int driver_units(const Chip& c, const Product& p) { return p.units / c.units_per_pool; }
 inline int driver_units(const Chip& c) { return driver_units(c, c.product()); }
 
+/// Bytes of the last cache before memory.
+inline std::int64_t last_cache_bytes(const Chip& c) {
+  const Product& p = c.product();
+  return std::int64_t{1024} * (p.infinity_mib > 0 ? p.infinity_mib * 1024 : p.l2_kib * p.dies);
+}
+
 /// Dense operations per clock of one unit on elements of this type: by the fastest matrix instruction, or vector
 /// arithmetic where that is faster.
 constexpr double operations_per_clock(const Chip& c, DType type) {

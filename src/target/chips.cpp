@@ -88,7 +88,7 @@ constexpr KernelPolicy kAmdPolicy = {.narrow_indices = true,
                                      .block_transposes = true,
                                      .loads_first = true,
                                      .fills_simds = true,
-                                     .row_bytes = 256,  // 64 of the 256 registers that a wave can name
+                                     .row_bytes = 640,  // 160 of the 256 registers that a wave can name
                                      .wide_gemv = true,
                                      .short_vectors = true,
                                      .worth_compiling = 0.07,
