@@ -398,35 +398,91 @@ SDX_FN void routine_topk(const T* x, T* values, i64* indices, u64* workspace, i6
   }
 }
 
-/// One wave per row of n <= Most elements, of which it takes k <= kTopkInWave: the first one k times.
+/// Minima of a wave's keys among which it looks for a limit, and the items within that limit that it can sort.
+inline constexpr u32 kMinima = 64, kSortedInWave = 128;
+static SDX_SHARED u64 topk_wave_items[kThreads / kWave][kSortedInWave];
+
+template <class U, int R>
+SDX_FN u32 count_in_wave(const Held<U, R>& x, Limit<U> limit) {
+  u32 own = 0;
+#pragma clang loop unroll(full)
+  for (u32 i = 0; i < R; ++i) own += limit.takes(x.key[i], x.index[i]);
+  return reduce_lanes(own, kWave, [](u32 a, u32 b) { return a + b; });
+}
+
+/// A limit that at least k <= 32 items are within (or all), and few more: the k-th of kMinima minima.
+template <class U, int R>
+SDX_FN Limit<U> loose_limit_in_wave(const Held<U, R>& x, u32 k, u32 bits) {
+  constexpr u32 each = kMinima / kWave;
+  U least[each];
+#pragma clang loop unroll(full)
+  for (u32 j = 0; j < each; ++j) {
+    least[j] = ~U(0);
+#pragma clang loop unroll(full)
+    for (u32 i = j; i < R; i += each) least[j] = min(least[j], x.key[i]);
+  }
+  U found = 0;
+  for (U bit = U(1) << (bits - 1); bit; bit >>= 1) {
+    u32 below = 0;
+#pragma clang loop unroll(full)
+    for (u32 j = 0; j < each; ++j) below += u32(__builtin_popcountll(lanes_where(least[j] < (found | bit))));
+    if (below < k) found |= bit;
+  }
+  return {found, ~0u - 1};  // not the index of what is no element
+}
+
+/// The limit that exactly k items are within: bits of the key, then those of the index.
+template <class U, int R>
+SDX_FN Limit<U> exact_limit_in_wave(const Held<U, R>& x, u32 k, u32 bits) {
+  U key = 0;
+#pragma clang loop unroll(disable)
+  for (U bit = U(1) << (bits - 1); bit; bit >>= 1)
+    if (count_in_wave<U, R>(x, {(key | bit) - 1, ~0u - 1}) < k) key |= bit;
+  u32 index = 0;
+#pragma clang loop unroll(disable)
+  for (u32 bit = u32(layout::kTopkRow) >> 1; bit; bit >>= 1)
+    if (count_in_wave<U, R>(x, {key, (index | bit) - 1}) < k) index |= bit;
+  return {key, index};
+}
+
+/// One wave per row of n <= Most elements, of which it takes k <= kTopkInWave: those within a limit are sorted.
 template <bool Largest, int Most, class T>
 SDX_FN void routine_topk_waves(const T* x, T* values, i64* indices, i64 rows, i64 n, i64 inner, i64 k) {
   using U = decltype(topk_key<Largest>(T{}));
-  using C = select_type<kKeyBits<T> == 16, u32, u64>;  // key and index
-  constexpr u32 shift = kKeyBits<T> == 16 ? 16 : 32;
-  constexpr int R = (Most + kWave - 1) / kWave;
-  const u32 lane = thread_id() % kWave;
-  for (i64 r = block_id() * (kThreads / kWave) + thread_id() / kWave; r < rows;
-       r += i64(block_count()) * (kThreads / kWave)) {
+  constexpr int R = Most / kWave;
+  const u32 lane = thread_id() % kWave, wave = thread_id() / kWave;
+  auto& list = topk_wave_items[wave];
+  for (i64 r = block_id() * (kThreads / kWave) + wave; r < rows; r += i64(block_count()) * (kThreads / kWave)) {
     const T* row = topk_row(x, r, n, inner);
     const Held<U, R> held = hold_row<Largest, R>(row, inner, u32(n), lane, kWave);
-    C items[R], own = ~C(0);
-#pragma clang loop unroll(full)
-    for (u32 i = 0; i < R; ++i) items[i] = held.index[i] != ~0u ? C(held.key[i]) << shift | held.index[i] : ~C(0);
-    for (u32 j = 0; j < k; ++j) {
-      C best = items[0];
-#pragma clang loop unroll(full)
-      for (u32 i = 1; i < R; ++i) best = min(best, items[i]);
-      best = reduce_lanes(best, kWave, [](C a, C b) { return min(a, b); });
-#pragma clang loop unroll(full)
-      for (u32 i = 0; i < R; ++i) items[i] = items[i] == best ? ~C(0) : items[i];
-      if (lane == j) own = best;
+    Limit<U> limit = loose_limit_in_wave<U, R>(held, u32(k), kKeyBits<T>);
+    u32 count = count_in_wave<U, R>(held, limit);
+    if (count > kSortedInWave) {
+      limit = exact_limit_in_wave<U, R>(held, u32(k), kKeyBits<T>);
+      count = u32(k);
     }
-    if (lane < k) {
-      const i64 index = i64(own & ((C(1) << shift) - 1)), to = r / inner * k * inner + r % inner + lane * inner;
-      values[to] = row[index * inner];
-      indices[to] = index;
+    u32 at = 0;
+#pragma clang loop unroll(full)
+    for (u32 i = 0; i < R; ++i) {
+      const bool taken = limit.takes(held.key[i], held.index[i]);
+      const u64 lanes = lanes_where(taken);
+      if (taken)
+        list[at + u32(__builtin_popcountll(lanes & ((u64(1) << lane) - 1)))] = item_of(held.key[i], held.index[i]);
+      at += u32(__builtin_popcountll(lanes));
     }
+    wave_barrier();
+    const i64 to = r / inner * k * inner + r % inner;
+    for (u32 i = lane; i < count; i += kWave) {  // an item's rank is the number of those before it
+      const u64 own = list[i];
+      u32 rank = 0;
+#pragma clang loop unroll_count(8)
+      for (u32 j = 0; j < count; ++j) rank += u64(list[j]) < own;
+      if (rank >= k) continue;
+      const i64 index = item_index(own);
+      values[to + rank * inner] = row[index * inner];
+      indices[to + rank * inner] = index;
+    }
+    wave_barrier();
   }
 }
 

@@ -87,6 +87,32 @@ def test_topk_of_short_rows(chip, dtype, largest):
     compare(text, chip, {"x": x, "z": z})
 
 
+@pytest.mark.parametrize("dtype", ["float", "float16", "uint8"])
+@pytest.mark.parametrize("n, k", [(1024, 1), (1024, 32), (1000, 20), (200, 32), (65, 17), (33, 32)])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_topk_of_a_wave(chip, n, k, dtype):
+    """A wave sorts what is within a limit. Where that lets too many through (equal elements, sorted ones), the limit is exact."""
+    text = f"""g ({dtype}[m, {n}] x) => ({dtype}[m, {k}] y, int64[m, {k}] at, {dtype}[m, {k}] z, int64[m, {k}] z_at) {{
+      k = Constant <value = int64[1] {{{k}}}> ()
+      y, at = TopK (x, k)
+      z, z_at = TopK <largest = 0> (x, k)
+    }}"""
+    g = np.random.default_rng(0)
+    line = np.arange(n)
+    x = [np.full(n, 2), line // 4, -line, line % 32 * 40 + line // 32, np.minimum(line, 7), *g.integers(0, 200, (3, n))]
+    x = np.stack(x).astype(T[dtype])
+    if dtype != "uint8":
+        x[-1], x[-2, ::3], x[0, :5] = g.standard_normal(n), np.nan, np.nan
+    compare(text, chip, {"x": x})
+
+
+def test_topk_of_32_is_found_by_waves(tmp_path):
+    text = "g (float[m, 1024] x) => (float[m, 32] y, int64[m, 32] at) { k = Constant <value = int64[1] {32}> () y, at = TopK (x, k) }"
+    onnx.save(parse(text), tmp_path / "m.onnx")
+    options = ["--kernels", "--source", "--device", "sim:gfx942", "--cache-dir", tmp_path]
+    assert "routine_topk_waves<true, 1024>" in cli("inspect", tmp_path / "m.onnx", *options)
+
+
 @pytest.mark.slow(part=4)
 @pytest.mark.parametrize("n, k", [(9000, 50), (3001, 200), (9000, 700)])
 @pytest.mark.parametrize("chip", CHIPS)
