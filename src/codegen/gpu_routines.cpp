@@ -278,6 +278,7 @@ class Routine {
       launch(fmt::format("routine_topk_waves<{}, {}>(b0, b1, b2, s0, s1, s2, s3);", largest, most),
              {0, output(0), output(1)}, {t, t, "i64"}, {output(0), output(1)}, {rows, n, d[2], k},
              select(any, rows * Expr(64), Expr(0)));
+      r.launches.back().kernel.bounds = {.threads = kGpuThreads, .min_blocks = 3};  // else NVIDIA takes all registers
       return true;
     }
     const bool k_known = is_const_int(k, few);
