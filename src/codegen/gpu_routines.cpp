@@ -135,19 +135,23 @@ class Routine {
     const Expr n = is_const(inner) && inner->i > 0 ? idx::floordiv(all, inner) : idx::floordiv(all, idx::max(inner, 1));
     r.limit = m;
     const char* t = bits(in(0).dtype);
-    const Expr packs = idx::ceildiv(all * Expr(static_cast<std::int64_t>(size_of(in(0).dtype))), 16);
+    const auto size = static_cast<std::int64_t>(size_of(in(0).dtype));
+    const Expr packs = idx::ceildiv(all * Expr(size), 16);
+    std::int64_t width = 0;
+    const Expr threads =
+        is_const_int(inner, width) && width * size % 16 == 0 ? idx::floordiv(updates * size, 16) : updates;
     if (reduction == 0) {
       const int last = workspace(DType::kUInt32, n);
       launch("routine_copy_and_clear(b0, b1, b2, s0, s1);", {0, output(0), last}, {t, t, "u32"}, {output(0), last},
              {all, n}, packs);
       launch("routine_scatter_last(b0, b1, s0, s1);", {1, last}, {"i64", "u32"}, {last}, {m, n}, m);
       launch("routine_scatter_store(b0, b1, b2, b3, s0, s1, s2);", {1, last, 2, output(0)}, {"i64", "u32", t, t},
-             {output(0)}, {m, n, inner}, updates);
+             {output(0)}, {m, n, inner}, threads);
       return true;
     }
     launch("routine_copy(b0, b1, s0);", {0, output(0)}, {t, t}, {output(0)}, {all}, packs);
     launch(fmt::format("routine_scatter_combine<{}>(b0, b1, b2, s0, s1, s2);", reduction), {1, 2, output(0)},
-           {"i64", type, type}, {output(0)}, {m, n, inner}, updates);
+           {"i64", type, type}, {output(0)}, {m, n, inner}, threads);
     return true;
   }
 
@@ -280,6 +284,7 @@ class Routine {
       launch(fmt::format("routine_topk_waves<{}, {}>(b0, b1, b2, s0, s1, s2, s3);", largest, most),
              {0, output(0), output(1)}, {t, t, "i64"}, {output(0), output(1)}, {rows, n, d[2], k},
              select(any, rows * Expr(64), Expr(0)));
+      r.launches.back().kernel.bounds = {.threads = kGpuThreads, .min_blocks = 3};  // else NVIDIA takes all registers
       return true;
     }
     const bool k_known = is_const_int(k, few);

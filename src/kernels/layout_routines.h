@@ -4,7 +4,7 @@
 namespace sdx::layout {
 
 inline constexpr int kSortedInShared = 2048;  ///< entries of a row that top-k sorts in shared memory
-inline constexpr int kTopkInWave = 16;        ///< up to so many of a short row are found by one wave,
+inline constexpr int kTopkInWave = 32;        ///< up to so many of a short row are found by one wave,
 inline constexpr int kTopkRow = 1024;         ///< if the row has no more elements than this
 inline constexpr int kTopkPart = 4096;        ///< elements of a long row of which a workgroup finds 512,
 inline constexpr int kTopkHeld = 4096;        ///< and the most that a workgroup has in registers

@@ -173,25 +173,97 @@ SDX_FN T scatter_combine(T a, T b) {
   }
 }
 
-/// y[row] combined with each update; elements of less than 32 bits are updated through the word that contains them.
+/// Elements that one instruction adds to memory, or 0. Other updates are compare-and-swap.
+template <class T>
+inline constexpr u32 kAddedAtOnce =
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    is_same<T, f32> || is_same<T, f16> || is_same<T, bf16> ? 16 / sizeof(T) :
+#endif
+                                                           sizeof(T) >= 4;
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+template <class T>
+SDX_FN void atomic_add_16_bytes(T* to, const void* from) {
+  const auto p = (__attribute__((address_space(1))) T*)to;
+  u32 w[4];
+  __builtin_memcpy(w, from, 16);
+#define SDX_ADD(Type)                                                        \
+  asm volatile("red.relaxed.gpu.global.add." Type " [%0], {%1, %2, %3, %4};" \
+               :                                                             \
+               : "l"(p), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])          \
+               : "memory")
+  if constexpr (is_same<T, f16>)
+    SDX_ADD("noftz.v4.f16x2");
+  else if constexpr (is_same<T, bf16>)
+    SDX_ADD("noftz.v4.bf16x2");
+  else
+    SDX_ADD("v4.f32");
+#undef SDX_ADD
+}
+#endif
+
+template <u32 N, class T>
+SDX_FN void atomic_add(T* to, Pack<T, N> x) {
+  if constexpr (N > 1) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    atomic_add_16_bytes(to, &x);
+#endif
+  } else {
+#if defined(__AMDGCN__) && !defined(__gfx90a__)
+    // gfx90a's instruction does not change memory that the host caches, where results may be.
+    [[clang::atomic(no_remote_memory, no_fine_grained_memory, ignore_denormal_mode)]]
+#endif
+    {
+      __scoped_atomic_fetch_add(to, from_bits<T>(x[0]), __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
+    }
+  }
+}
+
+/// The N elements of a word (or one longer one) combined with those of x.
+template <int Reduction, class T, u32 N>
+SDX_FN void atomic_combine(T* to, Pack<T, N> x) {
+  using W = select_type<sizeof(T) == 8, u64, u32>;
+  const u64 in_word = u64(to) % sizeof(W);
+  W* word = (W*)(u64(to) - in_word);
+  const u32 first = u32(in_word) * 8;
+  constexpr W mask = W(~W(0)) >> (8 * (sizeof(W) - sizeof(T)));
+  W old = __scoped_atomic_load_n(word, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE), next;
+  do {
+    next = old;
+#pragma clang loop unroll(full)
+    for (u32 l = 0; l < N; ++l) {
+      const u32 shift = N == 1 ? first : l * 8 * sizeof(T);
+      const T before = bit_cast<T>(unsigned_of<T>(old >> shift & mask));
+      const W bits = bit_cast<unsigned_of<T>>(scatter_combine<Reduction>(before, from_bits<T>(x[l])));
+      next = (next & ~(mask << shift)) | bits << shift;
+    }
+  } while (!__scoped_atomic_compare_exchange_n(word, &old, next, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED,
+                                               __MEMORY_SCOPE_DEVICE));
+}
+
+/// y[row] combined with each update. Elements of less than 32 bits are updated through the word that contains them; N
+/// at a time share it.
+template <int Reduction, u32 N, class T>
+SDX_FN void combine_packs(const i64* rows, const T* updates, T* y, i64 m, i64 n, i64 inner) {
+  const i64 packs = inner / N;
+  for (i64 p = first_thread(); p < m * packs; p += all_threads()) {
+    i64 k = p;
+    const i64 e = take_digit(k, packs) * N, row = rows[k];
+    if (row < 0 || row >= n) continue;
+    const auto x = load_pack<N>(updates + k * inner + e);
+    if constexpr (Reduction == 1 && (N == kAddedAtOnce<T> || (N == 1 && sizeof(T) >= 4)))
+      atomic_add<N>(y + row * inner + e, x);
+    else
+      atomic_combine<Reduction, T, N>(y + row * inner + e, x);
+  }
+}
 template <int Reduction, class T>
 SDX_FN void routine_scatter_combine(const i64* rows, const T* updates, T* y, i64 m, i64 n, i64 inner) {
-  using W = select_type<sizeof(T) == 8, u64, u32>;
-  for (i64 p = first_thread(); p < m * inner; p += all_threads()) {
-    const i64 row = rows[p / inner];
-    if (row < 0 || row >= n) continue;
-    const u64 address = u64(y + row * inner + p % inner), in_word = address % sizeof(W);
-    W* word = (W*)(address - in_word);
-    const u32 shift = u32(in_word) * 8;
-    constexpr W mask = W(~W(0)) >> (8 * (sizeof(W) - sizeof(T)));
-    W old = __scoped_atomic_load_n(word, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE), next;
-    do {
-      const T x = bit_cast<T>(unsigned_of<T>(old >> shift & mask));
-      const W bits = bit_cast<unsigned_of<T>>(scatter_combine<Reduction>(x, updates[p]));
-      next = (old & ~(mask << shift)) | bits << shift;
-    } while (!__scoped_atomic_compare_exchange_n(word, &old, next, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED,
-                                                 __MEMORY_SCOPE_DEVICE));
-  }
+  constexpr u32 V = Reduction == 1 && kAddedAtOnce<T> > 0 ? kAddedAtOnce<T> : sizeof(T) < 4 ? 4 / sizeof(T) : 1;
+  if (V > 1 && inner % V == 0 && aligned(updates) && aligned(y))
+    combine_packs<Reduction, V>(rows, updates, y, m, n, inner);
+  else
+    combine_packs<Reduction, 1>(rows, updates, y, m, n, inner);
 }
 
 // NonZero in three launches: the number in each chunk, where each chunk's results begin, the results.

@@ -64,27 +64,28 @@ void scatter_rows(OpContext& c, Value* data, Value* rows, Value* updates, int re
 constexpr int kMostSteps = 8;   // loops and views between a Range and its use: exporters write two to four
 constexpr int kMostLoads = 64;  // of all loops together: each may load many tensors, which would multiply
 
-// An element of v as an expression of positions and sizes, through the loops and views that compute v. Empty if it
-// depends on data.
-Expr computed_element(const Value* v, const Exprs& at, int steps, int& loads) {
-  if (--loads < 0) return {};
+// An element of v as an expression of positions and sizes, through the loops and views that compute v. Where it depends
+// on data, it loads them, or is empty if `of_data` is false.
+Expr computed_element(const Value* v, const Exprs& at, int steps, int& loads, bool of_data = false) {
+  const Expr data = of_data ? load(v, v->dtype, at) : Expr();
+  if (--loads < 0) return data;
   if (v->content && v->content->size() == 1) return (*v->content)[0];
   const Node* n = v->producer;
-  if (!n || steps == 0) return {};
+  if (!n || steps == 0) return data;
   if (n->as<ViewOp>()) {
     const Value* of = n->inputs[0];
-    return computed_element(of, idx::delinearize(idx::linearize(at, v->shape), of->shape), steps - 1, loads);
+    return computed_element(of, idx::delinearize(idx::linearize(at, v->shape), of->shape), steps - 1, loads, of_data);
   }
   const auto* l = n->as<LoopOp>();
-  if (!l || l->body->has_reduce) return {};
+  if (!l || l->body->has_reduce) return data;
   std::vector<std::pair<Expr, Expr>> positions;
   for (std::size_t k = 0; k < at.size(); ++k) positions.emplace_back(l->vars[k], at[k]);
   bool known = true;
   const Expr e = rewrite(substitute(l->body, positions), [&](const Expr& x) -> Expr {
     if (!x->has_load || !known) return x;
     if (x->op != Op::kLoad) return Expr();
-    const Expr inner = computed_element(x->value, x->args, steps - 1, loads);
-    known = known && inner && !inner->has_load;
+    const Expr inner = computed_element(x->value, x->args, steps - 1, loads, of_data);
+    known = known && inner && (of_data || !inner->has_load);
     return known ? inner : x;
   });
   return known ? e : Expr();
@@ -183,6 +184,36 @@ void scatter_progression(OpContext& c, Value* data, const Expr& count, Value* up
         }));
 }
 
+// ScatterElements whose indices are repeated along the last dims, as by an Expand (torch's scatter_add of rows): whole
+// rows go to the same place, so that there is an index for each row only. Returns whether that is so.
+bool scatter_repeated(OpContext& c, Value* data, const Value* indices, Value* updates, std::size_t axis,
+                      int reduction) {
+  if (indices->content) return false;
+  Exprs vars;
+  for (const Expr& d : indices->shape) vars.push_back(loop_var(d));
+  int loads = kMostLoads;
+  const Expr raw = computed_element(indices, vars, kMostSteps, loads, true);
+  std::size_t kept = vars.size();
+  while (kept > axis + 1 && !mentions(raw, vars[kept - 1]) &&
+         idx::provably_equal(indices->shape[kept - 1], data->shape[kept - 1]))
+    --kept;
+  const auto first = [&](const Exprs& all) {
+    return Exprs(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(kept));
+  };
+  const Expr inner = idx::product(Exprs(data->shape.begin() + static_cast<std::ptrdiff_t>(kept), data->shape.end()));
+  if (!raw || is_const(inner, 1)) return false;
+  Value* rows = tensor::generate(c.graph(), first(indices->shape), [&](const Exprs& i) {
+    std::vector<std::pair<Expr, Expr>> positions;
+    for (std::size_t k = 0; k < kept; ++k) positions.emplace_back(vars[k], i[k]);
+    Expr valid = constant_bool(true);
+    Exprs j = i;
+    j[axis] = component(substitute(raw, positions), data->shape[axis], valid);
+    return select(valid, idx::linearize(j, first(data->shape)), Expr(-1));
+  });
+  scatter_rows(c, data, rows, updates, reduction, inner);
+  return true;
+}
+
 void scatter_elements_op(OpContext& c) {
   Value *data = c.in(0), *indices = c.in(1), *updates = c.in(2);
   const auto axis = static_cast<std::size_t>(c.axis(c.attr("axis", 0), data->rank()));
@@ -198,6 +229,7 @@ void scatter_elements_op(OpContext& c) {
   if (reduction == 0 && !(data->content && updates->content))
     if (const auto p = progression_along(indices, axis, data))
       return scatter_progression(c, data, indices->shape[axis], updates, *p, axis);
+  if (scatter_repeated(c, data, indices, updates, axis, reduction)) return;
   Value* rows = tensor::generate(c.graph(), indices->shape, [&](const Exprs& i) {
     Expr valid = constant_bool(true);
     Exprs j = i;

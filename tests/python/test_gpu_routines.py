@@ -2,10 +2,12 @@
 beyond shared memory. ONNX's node tests cover their variants."""
 
 import numpy as np
+import onnx
 import onnx.helper as oh
 import onnx.parser
 import pytest
 import sardonyx
+from cli_support import sardonyx as cli
 
 CHIPS = ["gfx942", "gfx1100"]  # waves of 64 and of 32 threads
 T = {
@@ -83,6 +85,32 @@ def test_topk_of_short_rows(chip, dtype, largest):
         x[0, 1::2] = 0.0
         x[5, ::9] = np.nan
     compare(text, chip, {"x": x, "z": z})
+
+
+@pytest.mark.parametrize("dtype", ["float", "float16", "uint8"])
+@pytest.mark.parametrize("n, k", [(1024, 1), (1024, 32), (1000, 20), (200, 32), (65, 17), (33, 32)])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_topk_of_a_wave(chip, n, k, dtype):
+    """A wave sorts what is within a limit. Where that lets too many through (equal elements, sorted ones), the limit is exact."""
+    text = f"""g ({dtype}[m, {n}] x) => ({dtype}[m, {k}] y, int64[m, {k}] at, {dtype}[m, {k}] z, int64[m, {k}] z_at) {{
+      k = Constant <value = int64[1] {{{k}}}> ()
+      y, at = TopK (x, k)
+      z, z_at = TopK <largest = 0> (x, k)
+    }}"""
+    g = np.random.default_rng(0)
+    line = np.arange(n)
+    x = [np.full(n, 2), line // 4, -line, line % 32 * 40 + line // 32, np.minimum(line, 7), *g.integers(0, 200, (3, n))]
+    x = np.stack(x).astype(T[dtype])
+    if dtype != "uint8":
+        x[-1], x[-2, ::3], x[0, :5] = g.standard_normal(n), np.nan, np.nan
+    compare(text, chip, {"x": x})
+
+
+def test_topk_of_32_is_found_by_waves(tmp_path):
+    text = "g (float[m, 1024] x) => (float[m, 32] y, int64[m, 32] at) { k = Constant <value = int64[1] {32}> () y, at = TopK (x, k) }"
+    onnx.save(parse(text), tmp_path / "m.onnx")
+    options = ["--kernels", "--source", "--device", "sim:gfx942", "--cache-dir", tmp_path]
+    assert "routine_topk_waves<true, 1024>" in cli("inspect", tmp_path / "m.onnx", *options)
 
 
 @pytest.mark.slow(part=4)
@@ -198,6 +226,49 @@ def test_scatter(chip, dtype, reduction):
     # Sums and products in any order; in float16 of up to ten terms of the order of ten.
     rtol, atol = {"float16": (3e-2, 0.1), "float": (1e-4, 1e-5)}.get(dtype, (1e-9, 1e-12))
     compare(text, chip, feed, rtol=rtol, atol=atol if reduction in ("add", "mul") else 0)
+
+
+def scatter_of_rows(dtype, k, width, reduction):
+    return parse(f"""g ({dtype}[2, 40, {width}] x, int64[2, {k}] at, {dtype}[2, {k}, {width}] u) => ({dtype}[2, 40, {width}] y) {{
+      last = Constant <value_ints = [2]> ()
+      column = Unsqueeze (at, last)
+      all = Constant <value_ints = [1, 1, {width}]> ()
+      rows = Expand (column, all)
+      y = ScatterElements <axis = 1, reduction = "{reduction}"> (x, rows, u)
+    }}""")
+
+
+@pytest.mark.parametrize("chip", [*CHIPS, "gfx90a"])
+@pytest.mark.parametrize("dtype", ["float", "float16", "int8", "double"])
+@pytest.mark.parametrize("width", [64, 5])
+@pytest.mark.parametrize("reduction", ["none", "add", "max"])
+def test_scatter_of_rows(chip, dtype, width, reduction):
+    """Indices repeated along the last dim, as by torch's scatter_add of rows, become an index for each row."""
+    g = np.random.default_rng(1)
+    b, n, k = 2, 40, 30 if reduction == "none" else 90
+    model = scatter_of_rows(dtype, k, width, reduction)
+    at = np.stack([g.permutation(n)[:k] if reduction == "none" else g.integers(-n, n, k) for _ in range(b)])
+    x, u = rand(T[dtype], b, n, width, scale=2), rand(T[dtype], b, k, width, seed=2, scale=2)
+    want = x.astype(np.float64)
+    for i in range(b):
+        if reduction == "none":
+            want[i, at[i]] = u[i]
+        else:
+            (np.add if reduction == "add" else np.maximum).at(want[i], at[i], u[i].astype(np.float64))
+    got = sardonyx.compile(model, device=f"sim:{chip}").run({"x": x, "at": at, "u": u})["y"]
+    rtol, atol = {"float16": (3e-2, 0.1), "float": (1e-5, 1e-5)}.get(dtype, (1e-12, 1e-12))
+    np.testing.assert_allclose(got, want.astype(T[dtype]), rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "added"), [("float", "v4.f32"), ("float16", "noftz.v4.f16x2"), ("bfloat16", "noftz.v4.bf16x2")]
+)
+def test_scattered_rows_are_added_16_bytes_at_a_time(tmp_path, dtype, added):
+    onnx.save(scatter_of_rows(dtype, 90, 64, "add"), tmp_path / "m.onnx")
+    cli("compile", tmp_path / "m.onnx", "--arch", "sm_90a", "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path)
+    assert f"red.relaxed.gpu.global.add.{added} " in (tmp_path / "m.sdx").read_bytes().decode("latin1")
+    steps = cli("inspect", tmp_path / "m.onnx", "--kernels", "--device", "sim:gfx942", "--cache-dir", tmp_path)
+    assert "int64 [2, 90] " in steps and "int64 [2, 90, 64]" not in steps
 
 
 @pytest.mark.parametrize("chip", CHIPS)
