@@ -33,10 +33,10 @@ bool loads_eight_bits(const Expr& e);
 /// whether to descend.
 void certain_parts(const Expr& e, const std::function<bool(const Expr&)>& f, int selections = 4);
 
-/// Writes statements; each distinct subexpression is computed once per scope.
 /// Whether it has sines in float32 whose arguments may be large; see Emitter::sines.
 bool has_far_sines(const Expr& e);
 
+/// Writes statements; each distinct subexpression is computed once per scope.
 class Emitter {
  public:
   explicit Emitter(std::string& out) : out_(out) { scopes_.emplace_back(); }

@@ -1,0 +1,553 @@
+"""Restoration, generation and segmentation of images and volumes, for the zoo: as their papers describe them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from zoo_inputs import Inputs, normal
+
+
+class ResidualDense(nn.Module):
+    """Of ESRGAN's generator (Wang et al., 2018): five convolutions, each reads all before it."""
+
+    def __init__(self, channels: int = 64, growth: int = 32):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(channels + k * growth, growth, 3, padding=1) for k in range(4))
+        self.last = nn.Conv2d(channels + 4 * growth, channels, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = [x]
+        for layer in self.layers:
+            parts.append(F.leaky_relu(layer(torch.cat(parts, 1)), 0.2))
+        return x + 0.2 * self.last(torch.cat(parts, 1))
+
+
+class Esrgan(nn.Module):
+    def __init__(self, blocks: int = 4):
+        super().__init__()
+        self.first = nn.Conv2d(3, 64, 3, padding=1)
+        self.body = nn.Sequential(*(ResidualDense() for _ in range(3 * blocks)))
+        self.after = nn.Conv2d(64, 64, 3, padding=1)
+        self.up = nn.ModuleList(nn.Conv2d(64, 64, 3, padding=1) for _ in range(2))
+        self.high, self.last = nn.Conv2d(64, 64, 3, padding=1), nn.Conv2d(64, 3, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x)
+        y = y + self.after(self.body(y))
+        for layer in self.up:
+            y = F.leaky_relu(layer(F.interpolate(y, scale_factor=2.0, mode="nearest")), 0.2)
+        return self.last(F.leaky_relu(self.high(y), 0.2))
+
+
+class Edsr(nn.Module):
+    """EDSR-baseline (Lim et al., 2017): residual blocks without norms, sub-pixel upsampling."""
+
+    def __init__(self, width: int = 64, blocks: int = 16):
+        super().__init__()
+        self.first = nn.Conv2d(3, width, 3, padding=1)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1))
+            for _ in range(blocks)
+        )
+        self.up = nn.Sequential(
+            nn.Conv2d(width, 4 * width, 3, padding=1),
+            nn.PixelShuffle(2),
+            nn.Conv2d(width, 4 * width, 3, padding=1),
+            nn.PixelShuffle(2),
+            nn.Conv2d(width, 3, 3, padding=1),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = y = self.first(x)
+        for block in self.blocks:
+            y = y + 0.1 * block(y)
+        return self.up(y + first)
+
+
+class LayerNormImage(nn.Module):
+    def __init__(self, channels: int):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mean = x.mean(1, keepdim=True)
+        variance = (x - mean).pow(2).mean(1, keepdim=True)
+        y = (x - mean) / (variance + 1e-6).sqrt()
+        return self.weight.view(1, -1, 1, 1) * y + self.bias.view(1, -1, 1, 1)
+
+
+class NafBlock(nn.Module):
+    """NAFNet (Chen et al., 2022): halves of channels multiply each other in place of an activation."""
+
+    def __init__(self, c: int):
+        super().__init__()
+        self.norm1, self.norm2 = LayerNormImage(c), LayerNormImage(c)
+        self.conv1, self.conv2 = nn.Conv2d(c, 2 * c, 1), nn.Conv2d(2 * c, 2 * c, 3, padding=1, groups=2 * c)
+        self.conv3, self.attention = nn.Conv2d(c, c, 1), nn.Conv2d(c, c, 1)
+        self.conv4, self.conv5 = nn.Conv2d(c, 2 * c, 1), nn.Conv2d(c, c, 1)
+        self.beta, self.gamma = nn.Parameter(torch.ones(1, c, 1, 1)), nn.Parameter(torch.ones(1, c, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        a, b = self.conv2(self.conv1(self.norm1(x))).chunk(2, dim=1)
+        y = a * b
+        y = y * self.attention(F.adaptive_avg_pool2d(y, 1))
+        y = x + self.beta * self.conv3(y)
+        a, b = self.conv4(self.norm2(y)).chunk(2, dim=1)
+        return y + self.gamma * self.conv5(a * b)
+
+
+class NafNet(nn.Module):
+    def __init__(self, width: int = 32, depths: tuple[int, ...] = (2, 2, 4)):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, width, 3, padding=1), nn.Conv2d(width, 3, 3, padding=1)
+        self.down, self.encoders, self.decoders, self.up = (nn.ModuleList() for _ in range(4))
+        c = width
+        for depth in depths:
+            self.encoders.append(nn.Sequential(*(NafBlock(c) for _ in range(depth))))
+            self.down.append(nn.Conv2d(c, 2 * c, 2, 2))
+            c *= 2
+        self.middle = nn.Sequential(*(NafBlock(c) for _ in range(2)))
+        for _ in depths:
+            self.up.append(nn.Sequential(nn.Conv2d(c, 2 * c, 1, bias=False), nn.PixelShuffle(2)))
+            c //= 2
+            self.decoders.append(NafBlock(c))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, skips = self.first(x), []
+        for encoder, down in zip(self.encoders, self.down, strict=True):
+            y = encoder(y)
+            skips.append(y)
+            y = down(y)
+        y = self.middle(y)
+        for decoder, up, skip in zip(self.decoders, self.up, skips[::-1], strict=True):
+            y = decoder(up(y) + skip)
+        return x + self.last(y)
+
+
+class Double(nn.Sequential):
+    def __init__(self, into: int, out: int, dims: int = 2):
+        conv = nn.Conv2d if dims == 2 else nn.Conv3d
+        norm: Any = nn.BatchNorm2d if dims == 2 else nn.InstanceNorm3d
+        rectify = (lambda: nn.ReLU()) if dims == 2 else (lambda: nn.LeakyReLU(0.01))
+        layers: list[nn.Module] = []
+        for c in (into, out):
+            layers += [conv(c, out, 3, padding=1), norm(out, affine=True), rectify()]
+        super().__init__(*layers)
+
+
+class Unet(nn.Module):
+    """U-Net (Ronneberger et al., 2015) with bilinear upsampling; with `dims` = 3 nnU-Net's form (Isensee et al., 2021)."""
+
+    def __init__(self, into: int, width: int, levels: int, classes: int, dims: int = 2):
+        super().__init__()
+        self.dims = dims
+        widths = [min(width * 2**k, 320) if dims == 3 else width * 2**k for k in range(levels)]
+        self.encoders = nn.ModuleList(Double(a, b, dims) for a, b in zip([into, *widths[:-1]], widths, strict=True))
+        self.pool = nn.MaxPool2d(2) if dims == 2 else nn.MaxPool3d(2)
+        up = [nn.Identity() if dims == 2 else nn.ConvTranspose3d(b, a, 2, 2) for a, b in zip(widths, widths[1:])]
+        self.up = nn.ModuleList(up[::-1])
+        both = [(a + b if dims == 2 else 2 * a, a) for a, b in zip(widths, widths[1:])]
+        self.decoders = nn.ModuleList(Double(a, b, dims) for a, b in both[::-1])
+        self.last = (nn.Conv2d if dims == 2 else nn.Conv3d)(width, classes, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        skips = []
+        for k, encoder in enumerate(self.encoders):
+            x = encoder(x if k == 0 else self.pool(x))
+            skips.append(x)
+        for up, decoder, skip in zip(self.up, self.decoders, skips[-2::-1], strict=True):
+            x = up(x) if self.dims == 3 else F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True)
+            x = decoder(torch.cat([skip, x], 1))
+        return self.last(x)
+
+
+class Modulated(nn.Module):
+    """A convolution of StyleGAN2 (Karras et al., 2020): the style scales each sample's weights, which are normalised."""
+
+    def __init__(self, into: int, out: int, size: int, up: bool, demodulate: bool = True):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(out, into, size, size) / math.sqrt(into * size * size))
+        self.style, self.bias = nn.Linear(512, into), nn.Parameter(torch.zeros(out))
+        self.up, self.demodulate = up, demodulate
+        blur = torch.tensor([1.0, 3.0, 3.0, 1.0])
+        self.register_buffer("blur", (blur[:, None] * blur / 64)[None, None].repeat(out, 1, 1, 1))
+
+    def forward(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        batch, out = x.shape[0], self.weight.shape[0]
+        style = self.style(w) + 1
+        x = x * style[:, :, None, None]
+        if self.up:
+            x = F.interpolate(x, scale_factor=2.0, mode="nearest")
+        y = F.conv2d(x, self.weight, padding=self.weight.shape[-1] // 2)
+        if self.up:
+            y = F.conv2d(F.pad(y, (2, 1, 2, 1)), 0.25 * self.blur, groups=out)
+        if self.demodulate:
+            scale = torch.rsqrt(((self.weight[None] * style[:, None, :, None, None]) ** 2).sum((2, 3, 4)) + 1e-8)
+            y = y * scale.view(batch, out, 1, 1)
+        return y + self.bias.view(1, -1, 1, 1)
+
+
+class StyleGan(nn.Module):
+    def __init__(self, size: int = 128):
+        super().__init__()
+        layers: list[nn.Module] = []
+        for _ in range(4):
+            layers += [nn.Linear(512, 512), nn.LeakyReLU(0.2)]
+        self.mapping = nn.Sequential(*layers)
+        self.constant = nn.Parameter(torch.randn(1, 512, 4, 4))
+        widths = {4: 512, 8: 512, 16: 512, 32: 256, 64: 128, 128: 64}
+        self.layers, self.colours = nn.ModuleList([Modulated(512, 512, 3, False)]), nn.ModuleList()
+        self.colours.append(Modulated(512, 3, 1, False, False))
+        before = 512
+        for side in (8, 16, 32, 64, 128):
+            if side > size:
+                break
+            self.layers += [Modulated(before, widths[side], 3, True), Modulated(widths[side], widths[side], 3, False)]
+            self.colours.append(Modulated(widths[side], 3, 1, False, False))
+            before = widths[side]
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        w = self.mapping(z * torch.rsqrt(z.pow(2).mean(1, keepdim=True) + 1e-8))
+        x = self.constant.expand(z.shape[0], -1, -1, -1)
+        x = F.leaky_relu(self.layers[0](x, w), 0.2) * math.sqrt(2)
+        image = self.colours[0](x, w)
+        for k, colour in enumerate(self.colours[1:]):
+            for layer in self.layers[2 * k + 1 : 2 * k + 3]:
+                x = F.leaky_relu(layer(x, w), 0.2) * math.sqrt(2)
+            up = F.interpolate(image, scale_factor=2.0, mode="bilinear", align_corners=False)
+            image = up + colour(x, w)
+        return image
+
+
+class CycleGan(nn.Module):
+    """Generator of CycleGAN (Zhu et al., 2017): reflected borders, instance norms, transposed convolutions."""
+
+    def __init__(self, width: int = 64, blocks: int = 6):
+        super().__init__()
+
+        def norm(c: int) -> list[nn.Module]:
+            return [nn.InstanceNorm2d(c), nn.ReLU()]
+
+        layers: list[nn.Module] = [nn.ReflectionPad2d(3), nn.Conv2d(3, width, 7), *norm(width)]
+        for k in (1, 2):
+            layers += [nn.Conv2d(width * k, width * 2 * k, 3, 2, 1), *norm(width * 2 * k)]
+        self.down = nn.Sequential(*layers)
+        c = 4 * width
+        self.blocks = nn.ModuleList(
+            nn.Sequential(
+                nn.ReflectionPad2d(1),
+                nn.Conv2d(c, c, 3),
+                *norm(c),
+                nn.ReflectionPad2d(1),
+                nn.Conv2d(c, c, 3),
+                norm(c)[0],
+            )
+            for _ in range(blocks)
+        )
+        layers = []
+        for k in (2, 1):
+            layers += [nn.ConvTranspose2d(2 * k * width, k * width, 3, 2, 1, output_padding=1), *norm(k * width)]
+        self.up = nn.Sequential(*layers, nn.ReflectionPad2d(3), nn.Conv2d(width, 3, 7), nn.Tanh())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.down(x)
+        for block in self.blocks:
+            x = x + block(x)
+        return self.up(x)
+
+
+class VectorQuantised(nn.Module):
+    """VQ-VAE (van den Oord et al., 2017): each position takes the nearest vector of a codebook."""
+
+    def __init__(self, width: int = 128, codes: int = 512, code: int = 64):
+        super().__init__()
+
+        def residual() -> nn.Module:
+            return nn.Sequential(nn.ReLU(), nn.Conv2d(width, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, width, 1))
+
+        self.first = nn.Sequential(
+            nn.Conv2d(3, width // 2, 4, 2, 1), nn.ReLU(), nn.Conv2d(width // 2, width, 4, 2, 1), nn.ReLU(), nn.Conv2d(width, width, 3, 1, 1)
+        )  # fmt: skip
+        self.encoder, self.decoder = (
+            nn.ModuleList(residual() for _ in range(2)),
+            nn.ModuleList(residual() for _ in range(2)),
+        )
+        self.to_code, self.from_code = nn.Conv2d(width, code, 1), nn.Conv2d(code, width, 3, 1, 1)
+        self.codes = nn.Embedding(codes, code)
+        self.up = nn.Sequential(
+            nn.ConvTranspose2d(width, width // 2, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(width // 2, 3, 4, 2, 1)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x)
+        for layer in self.encoder:
+            y = y + layer(y)
+        y = self.to_code(y).permute(0, 2, 3, 1)
+        flat = y.reshape(-1, y.shape[-1])
+        w = self.codes.weight
+        distances = (flat**2).sum(1, keepdim=True) + (w**2).sum(1) - 2 * flat @ w.t()
+        y = self.codes(distances.argmin(1)).view_as(y).permute(0, 3, 1, 2)
+        y = self.from_code(y)
+        for layer in self.decoder:
+            y = y + layer(y)
+        return self.up(y)
+
+
+class Dncnn(nn.Module):
+    """Noise of a grey image (DnCNN, Zhang et al., 2017)."""
+
+    def __init__(self, width: int = 64, layers: int = 15):
+        super().__init__()
+        parts: list[nn.Module] = [nn.Conv2d(1, width, 3, padding=1), nn.ReLU()]
+        for _ in range(layers):
+            parts += [nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+        self.layers = nn.Sequential(*parts, nn.Conv2d(width, 1, 3, padding=1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - self.layers(x)
+
+
+class Dcgan(nn.Module):
+    """Generator of DCGAN (Radford et al., 2016): transposed convolutions from one pixel to 64 x 64."""
+
+    def __init__(self, width: int = 64):
+        super().__init__()
+        layers: list[nn.Module] = []
+        before = 100
+        for k, factor in enumerate((8, 4, 2, 1)):
+            layers += [nn.ConvTranspose2d(before, factor * width, 4, 1 if k == 0 else 2, int(k > 0), bias=False)]
+            layers += [nn.BatchNorm2d(factor * width), nn.ReLU()]
+            before = factor * width
+        self.layers = nn.Sequential(*layers, nn.ConvTranspose2d(before, 3, 4, 2, 1, bias=False), nn.Tanh())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x[:, :, None, None])
+
+
+class Pix2Pix(nn.Module):
+    """A U-Net of strided and transposed 4 x 4 convolutions (Isola et al., 2017)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = (64, 128, 256, 512, 512, 512, 512)
+        self.down, self.up = nn.ModuleList(), nn.ModuleList()
+        for k, (a, b) in enumerate(zip((3, *widths[:-1]), widths, strict=True)):
+            norm = [] if k in (0, len(widths) - 1) else [nn.BatchNorm2d(b)]
+            self.down.append(nn.Sequential(nn.Conv2d(a, b, 4, 2, 1), *norm))
+        for k in range(len(widths) - 1, 0, -1):
+            into = widths[k] * (1 if k == len(widths) - 1 else 2)
+            self.up.append(
+                nn.Sequential(nn.ConvTranspose2d(into, widths[k - 1], 4, 2, 1), nn.BatchNorm2d(widths[k - 1]))
+            )
+        self.last = nn.ConvTranspose2d(2 * widths[0], 3, 4, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        skips: list[torch.Tensor] = []
+        for k, layer in enumerate(self.down):
+            x = layer(F.leaky_relu(x, 0.2) if k else x)
+            skips.append(x)
+        skips.pop()
+        for layer in self.up:
+            x = torch.cat([layer(F.relu(x)), skips.pop()], 1)
+        return torch.tanh(self.last(F.relu(x)))
+
+
+class SimplePose(nn.Module):
+    """Heat maps of joints: ResNet-50 and three transposed convolutions (Xiao et al., 2018)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        import torchvision.models as models
+
+        whole = models.resnet50(weights=None)
+        self.backbone = nn.Sequential(*list(whole.children())[:-2])
+        layers: list[nn.Module] = []
+        for k in range(3):
+            layers += [nn.ConvTranspose2d(256 if k else 2048, 256, 4, 2, 1, bias=False), nn.BatchNorm2d(256), nn.ReLU()]
+        self.head = nn.Sequential(*layers, nn.Conv2d(256, 17, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.backbone(x))
+
+
+class StyleTransfer(nn.Module):
+    """Fast style transfer (Johnson et al., 2016; instance norms, nearest upsampling)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+        def conv(a: int, b: int, size: int, stride: int = 1) -> list[nn.Module]:
+            return [nn.ReflectionPad2d(size // 2), nn.Conv2d(a, b, size, stride)]
+
+        def norm(c: int) -> list[nn.Module]:
+            return [nn.InstanceNorm2d(c, affine=True), nn.ReLU()]
+
+        self.down = nn.Sequential(
+            *conv(3, 32, 9), *norm(32), *conv(32, 64, 3, 2), *norm(64), *conv(64, 128, 3, 2), *norm(128)
+        )
+        self.blocks = nn.ModuleList(
+            nn.Sequential(*conv(128, 128, 3), *norm(128), *conv(128, 128, 3), norm(128)[0]) for _ in range(5)
+        )
+        up = [
+            nn.Upsample(scale_factor=2),
+            *conv(128, 64, 3),
+            *norm(64),
+            nn.Upsample(scale_factor=2),
+            *conv(64, 32, 3),
+            *norm(32),
+        ]
+        self.up = nn.Sequential(*up, *conv(32, 3, 9))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.down(x)
+        for block in self.blocks:
+            x = x + block(x)
+        return self.up(x)
+
+
+class ChannelAttention(nn.Module):
+    """A block of Restormer (Zamir et al., 2022): attention between channels, and a gated depthwise network."""
+
+    def __init__(self, c: int, heads: int):
+        super().__init__()
+        self.heads, hidden = heads, int(c * 2.66)
+        self.norm1, self.norm2 = LayerNormImage(c), LayerNormImage(c)
+        self.temperature = nn.Parameter(torch.ones(heads, 1, 1))
+        self.qkv, self.local = nn.Conv2d(c, 3 * c, 1), nn.Conv2d(3 * c, 3 * c, 3, padding=1, groups=3 * c)
+        self.out, self.into = nn.Conv2d(c, c, 1), nn.Conv2d(c, 2 * hidden, 1)
+        self.depthwise, self.last = (
+            nn.Conv2d(2 * hidden, 2 * hidden, 3, padding=1, groups=2 * hidden),
+            nn.Conv2d(hidden, c, 1),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, c, h, w = x.shape
+        q, k, v = (t.reshape(batch, self.heads, -1, h * w) for t in self.local(self.qkv(self.norm1(x))).chunk(3, 1))
+        scores = (F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).transpose(-2, -1) * self.temperature).softmax(-1)
+        x = x + self.out((scores @ v).reshape(batch, c, h, w))
+        a, b = self.depthwise(self.into(self.norm2(x))).chunk(2, 1)
+        return x + self.last(F.gelu(a) * b)
+
+
+class Restormer(nn.Module):
+    def __init__(self, width: int = 48):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, width, 3, padding=1, bias=False), nn.Conv2d(2 * width, 3, 3, padding=1)
+        self.one = nn.Sequential(*(ChannelAttention(width, 1) for _ in range(2)))
+        self.down = nn.Sequential(nn.Conv2d(width, width // 2, 3, padding=1, bias=False), nn.PixelUnshuffle(2))
+        self.two = nn.Sequential(*(ChannelAttention(2 * width, 2) for _ in range(3)))
+        self.up = nn.Sequential(nn.Conv2d(2 * width, 4 * width, 3, padding=1, bias=False), nn.PixelShuffle(2))
+        self.three = ChannelAttention(2 * width, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.one(self.first(x))
+        y = torch.cat([self.up(self.two(self.down(y))), y], 1)
+        return x + self.last(self.three(y))
+
+
+class SmallResNet(nn.Module):
+    """ResNet-20 for images of 32 x 32 (He et al., 2016)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+        def conv(a: int, b: int, stride: int = 1) -> list[nn.Module]:
+            return [nn.Conv2d(a, b, 3, stride, 1, bias=False), nn.BatchNorm2d(b)]
+
+        self.first = nn.Sequential(*conv(3, 16), nn.ReLU())
+        self.blocks, self.strides = nn.ModuleList(), []
+        before = 16
+        for width in (16, 32, 64):
+            for k in range(3):
+                stride = 2 if k == 0 and width > 16 else 1
+                self.blocks.append(nn.Sequential(*conv(before, width, stride), nn.ReLU(), *conv(width, width)))
+                self.strides.append(stride)
+                before = width
+        self.last = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for block, stride in zip(self.blocks, self.strides, strict=True):
+            y = block(x)
+            if stride == 2:
+                x = F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 0, x.shape[1]))
+            x = F.relu(x + y)
+        return self.last(x.mean((2, 3)))
+
+
+class BoardNetwork(nn.Module):
+    """Policy and value of a position of Go (AlphaZero, Silver et al., 2018), 8 blocks."""
+
+    def __init__(self, width: int = 256, blocks: int = 8):
+        super().__init__()
+
+        def conv(a: int, b: int, size: int) -> list[nn.Module]:
+            return [nn.Conv2d(a, b, size, padding=size // 2, bias=False), nn.BatchNorm2d(b)]
+
+        self.first = nn.Sequential(*conv(17, width, 3), nn.ReLU())
+        self.blocks = nn.ModuleList(
+            nn.Sequential(*conv(width, width, 3), nn.ReLU(), *conv(width, width, 3)) for _ in range(blocks)
+        )
+        self.policy = nn.Sequential(*conv(width, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(722, 362))
+        self.value = nn.Sequential(
+            *conv(width, 1, 1), nn.ReLU(), nn.Flatten(), nn.Linear(361, 256), nn.ReLU(), nn.Linear(256, 1), nn.Tanh()
+        )
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = self.first(x)
+        for block in self.blocks:
+            x = F.relu(x + block(x))
+        return self.policy(x), self.value(x)
+
+
+class VolumePatches(nn.Module):
+    """A transformer over patches of a volume with a decoder of transposed convolutions (UNETR, Hatamizadeh et al., 2022)."""
+
+    def __init__(self, width: int = 384, layers: int = 6, side: int = 64, patch: int = 16):
+        super().__init__()
+        self.side = side // patch
+        self.patches = nn.Conv3d(1, width, patch, patch)
+        self.positions = nn.Parameter(0.02 * torch.randn(1, self.side**3, width))
+        layer = nn.TransformerEncoderLayer(width, 6, 4 * width, activation="gelu", batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        parts: list[nn.Module] = []
+        for a, b in ((width, 128), (128, 64), (64, 32), (32, 16)):
+            parts += [
+                nn.ConvTranspose3d(a, b, 2, 2),
+                nn.Conv3d(b, b, 3, padding=1),
+                nn.InstanceNorm3d(b),
+                nn.LeakyReLU(0.01),
+            ]
+        self.decoder = nn.Sequential(*parts, nn.Conv3d(16, 4, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.patches(x).flatten(2).transpose(1, 2) + self.positions
+        y = self.layers(y).transpose(1, 2)
+        return self.decoder(y.reshape(x.shape[0], -1, self.side, self.side, self.side))
+
+
+#: With inputs of a batch.
+MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs]] = {
+    "esrgan_4": (Esrgan, normal((3, 128, 128))),
+    "edsr": (Edsr, normal((3, 128, 128))),
+    "nafnet": (NafNet, normal((3, 256, 256))),
+    "unet": (lambda: Unet(3, 64, 5, 2), normal((3, 256, 256))),
+    "unet_3d": (lambda: Unet(1, 32, 5, 3, dims=3), normal((1, 64, 64, 64))),
+    "stylegan2_128": (StyleGan, normal((512,))),
+    "cyclegan": (CycleGan, normal((3, 256, 256))),
+    "vq_vae": (VectorQuantised, normal((3, 128, 128))),
+    "unetr": (VolumePatches, normal((1, 64, 64, 64))),
+    "dncnn": (Dncnn, normal((1, 128, 128))),
+    "dcgan": (Dcgan, normal((100,))),
+    "pix2pix": (Pix2Pix, normal((3, 256, 256))),
+    "simple_pose": (SimplePose, normal((3, 256, 192))),
+    "style_transfer": (StyleTransfer, normal((3, 256, 256))),
+    "restormer_7": (Restormer, normal((3, 128, 128))),
+    "resnet20_32": (SmallResNet, normal((3, 32, 32))),
+    "go_8": (BoardNetwork, normal((17, 19, 19))),
+}
