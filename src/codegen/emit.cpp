@@ -302,7 +302,7 @@ std::string Emitter::selection(const Expr& e) {
   const std::string c = value(e->args[0]);
   const Expr &x = e->args[1], &y = e->args[2];
   if (std::string text = sine_or_cosine(e, c); !text.empty()) return text;
-  const std::string name = fresh("t");
+  std::string name = fresh("t");
   if (!x->has_load && !y->has_load && !x->has_reduce && !y->has_reduce) {
     const std::string a = value(x), b = value(y);
     line(fmt::format("const {} {} = {} ? {} : {};", type_of(e), name, c, a, b));

@@ -278,7 +278,7 @@ std::string Emitter::sine_or_cosine(const Expr& e, const std::string& c) {
   const Expr& x = sine->args[0];
   const std::string a = cast_text(x->dtype, DType::kFloat32, 1, value(x));
   const bool half = for_halves || (of_halves && only_halves(sine));
-  const std::string name = fresh("t");
+  std::string name = fresh("t");
   const std::string y =
       fmt::format("{}sin_or_cos({}, {}{})", half ? "half_" : "", c, a, sines.empty() ? "" : fmt::format(", {}", sines));
   line(fmt::format("const {} {} = {};", type_of(e), name, cast_text(DType::kFloat32, e->dtype, 1, y)));
