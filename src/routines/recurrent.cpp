@@ -38,7 +38,7 @@ template <typename T>
 T activate(Activation a, T x, T alpha, T beta) {
   switch (a) {
     case Activation::kRelu:
-      return x > 0 ? x : (x != x ? x : T(0));
+      return x > 0 || std::isnan(x) ? x : T(0);
     case Activation::kTanh:
       return std::tanh(x);
     case Activation::kSigmoid:
@@ -375,12 +375,14 @@ void run(Call& call, int kind) {
                      width = dims[3];
   const std::int64_t work =
       std::max<std::int64_t>(1, steps) * std::max<std::int64_t>(1, width) * std::max<std::int64_t>(1, hidden);
-  // As many side by side as leave work for all threads.
+  // As many side by side as leave work for all threads. Whether R is in panels, and with it the order of sums, does not
+  // depend on the threads.
+  const bool in_panels = Panels<T>::possible() && batch > 1 && steps > 1;
   const std::int64_t share = directions * batch / std::max(1, call.threads);
-  const std::int64_t together = Panels<T>::possible() ? std::clamp<std::int64_t>(share, 1, kSideBySide) : 1;
+  const std::int64_t together = in_panels ? std::clamp<std::int64_t>(share, 1, kSideBySide) : 1;
   const std::int64_t groups = (batch + together - 1) / together;
   std::vector<Panels<T>> panels;
-  if (together > 1 && steps > 1)
+  if (in_panels)
     for (std::int64_t d = 0; d < directions; ++d)
       panels.emplace_back(call.inputs[1].as<T>() + d * hidden * width, hidden, width, kind == 1);
   host::parallel_for(directions * groups, std::max<std::int64_t>(1, 262144 / work / together), call.threads,
