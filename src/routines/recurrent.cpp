@@ -26,6 +26,7 @@
 #include "host/parallel.h"
 #include "host/simd.h"
 #include "kernels/recurrent_activations.h"
+#include "routines/clones.h"
 #include "routines/families.h"
 #include "support/error.h"
 
@@ -81,13 +82,6 @@ struct Function {
     for (std::int64_t i = 0; i < n; ++i) x[i] = (*this)(x[i]);
   }
 };
-
-// Compiled for several instruction sets; the loader selects one.
-#if defined(__x86_64__)
-#define SARDONYX_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))
-#else
-#define SARDONYX_CLONES
-#endif
 
 // out[0, n) += h[0, k) * rt[k, n], where row j of rt begins at rt + j * row. Eight rows at a time, so that `out` is
 // read and written less often.
