@@ -1,5 +1,6 @@
 // topk, unique: routines that sort.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -102,7 +103,7 @@ class Best {
       // Adding 0 makes -0 to 0.
       const auto x = static_cast<std::conditional_t<kWide, double, float>>(value) + 0;
       std::memcpy(&c, &x, sizeof c);
-      c = x != x ? ~Code(0) : c & kSign ? ~c : c | kSign;
+      c = std::isnan(x) ? ~Code(0) : c & kSign ? ~c : c | kSign;
     }
     return kLargest ? ~c : c;
   }
