@@ -26,6 +26,7 @@
 #include "host/parallel.h"
 #include "host/simd.h"
 #include "kernels/recurrent_activations.h"
+#include "routines/clones.h"
 #include "routines/families.h"
 #include "support/error.h"
 
@@ -38,7 +39,7 @@ template <typename T>
 T activate(Activation a, T x, T alpha, T beta) {
   switch (a) {
     case Activation::kRelu:
-      return x > 0 ? x : (x != x ? x : T(0));
+      return x > 0 || std::isnan(x) ? x : T(0);
     case Activation::kTanh:
       return std::tanh(x);
     case Activation::kSigmoid:
@@ -81,13 +82,6 @@ struct Function {
     for (std::int64_t i = 0; i < n; ++i) x[i] = (*this)(x[i]);
   }
 };
-
-// Compiled for several instruction sets; the loader selects one.
-#if defined(__x86_64__)
-#define SARDONYX_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))
-#else
-#define SARDONYX_CLONES
-#endif
 
 // out[0, n) += h[0, k) * rt[k, n], where row j of rt begins at rt + j * row. Eight rows at a time, so that `out` is
 // read and written less often.
@@ -375,12 +369,14 @@ void run(Call& call, int kind) {
                      width = dims[3];
   const std::int64_t work =
       std::max<std::int64_t>(1, steps) * std::max<std::int64_t>(1, width) * std::max<std::int64_t>(1, hidden);
-  // As many side by side as leave work for all threads.
+  // As many side by side as leave work for all threads. Whether R is in panels, and with it the order of sums, does not
+  // depend on the threads.
+  const bool in_panels = Panels<T>::possible() && batch > 1 && steps > 1;
   const std::int64_t share = directions * batch / std::max(1, call.threads);
-  const std::int64_t together = Panels<T>::possible() ? std::clamp<std::int64_t>(share, 1, kSideBySide) : 1;
+  const std::int64_t together = in_panels ? std::clamp<std::int64_t>(share, 1, kSideBySide) : 1;
   const std::int64_t groups = (batch + together - 1) / together;
   std::vector<Panels<T>> panels;
-  if (together > 1 && steps > 1)
+  if (in_panels)
     for (std::int64_t d = 0; d < directions; ++d)
       panels.emplace_back(call.inputs[1].as<T>() + d * hidden * width, hidden, width, kind == 1);
   host::parallel_for(directions * groups, std::max<std::int64_t>(1, 262144 / work / together), call.threads,

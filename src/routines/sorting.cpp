@@ -1,22 +1,69 @@
 // topk, unique: routines that sort.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
 #include <vector>
 
 #include "host/parallel.h"
+#include "routines/clones.h"
 #include "routines/elements.h"
 #include "routines/families.h"
 
 namespace sardonyx::routines {
 namespace {
 
-// The k best elements of a row. Candidates are collected; when there are twice as many as needed, the worse half is
-// dropped, and of the elements that follow only those better than the worst that is left become candidates. So most
-// elements of a long row are only compared with one number, in vectors.
-// A candidate is one integer, which makes comparing cheap: how good its value is (better ones are smaller, equal ones
-// equal), and below that its index.
+constexpr std::int64_t kBlock = 32;  // elements compared at a time
+
+// The next block from j on with an element that may be as good as `bound`, or what is left: exact but for NaN.
+template <bool kLargest, typename T>
+[[gnu::always_inline]] inline std::int64_t skip_worse_of(const T* row, std::int64_t j, std::int64_t n, T bound) {
+  const auto w = static_cast<compute_of<T>>(bound);
+  for (; j + kBlock <= n; j += kBlock) {
+    int any = 0;
+    for (std::int64_t l = 0; l < kBlock; ++l) {
+      const auto x = static_cast<compute_of<T>>(row[j + l]);
+      any |= kLargest ? !(x < w) : !(x > w);
+    }
+    if (any) break;
+  }
+  return j;
+}
+
+// best[l]: the best of the elements of whose indices l is the remainder, by the number of lanes; first those of the
+// first `lanes` elements. NaN is passed over.
+template <bool kLargest, typename T>
+[[gnu::always_inline]] inline void best_of_lanes_of(const T* row, std::int64_t n, std::int64_t lanes, T* best) {
+  for (std::int64_t block = 0; block < lanes; block += kBlock)
+    for (std::int64_t first = lanes; first + lanes <= n; first += lanes)
+      for (std::int64_t l = block; l < block + kBlock; ++l) {
+        const auto p = static_cast<compute_of<T>>(row[first + l]), q = static_cast<compute_of<T>>(best[l]);
+        best[l] = (kLargest ? p > q : p < q) ? row[first + l] : best[l];
+      }
+}
+
+template <typename T>
+std::int64_t skip_worse(const T* row, std::int64_t j, std::int64_t n, T bound, bool largest) {
+  return largest ? skip_worse_of<true>(row, j, n, bound) : skip_worse_of<false>(row, j, n, bound);
+}
+SARDONYX_CLONES std::int64_t skip_worse(const float* row, std::int64_t j, std::int64_t n, float bound, bool largest) {
+  return largest ? skip_worse_of<true>(row, j, n, bound) : skip_worse_of<false>(row, j, n, bound);
+}
+template <typename T>
+void best_of_lanes(const T* row, std::int64_t n, std::int64_t lanes, T* best, bool largest) {
+  return largest ? best_of_lanes_of<true>(row, n, lanes, best) : best_of_lanes_of<false>(row, n, lanes, best);
+}
+SARDONYX_CLONES void best_of_lanes(const float* row, std::int64_t n, std::int64_t lanes, float* best, bool largest) {
+  return largest ? best_of_lanes_of<true>(row, n, lanes, best) : best_of_lanes_of<false>(row, n, lanes, best);
+}
+
+// The k best elements of a row. A bound is found first: the best elements of some parts of the row, of which k are at
+// least as good as the k-th of them. Elements that reach the bound are candidates, so that most elements of a long row
+// are only compared with one number, in vectors. If there are many candidates all the same, or the row is short, all
+// but the k best of them are dropped now and then, and the worst of these is the bound. A candidate is one integer,
+// which makes comparing cheap: how good its value is (better ones are smaller, equal ones equal), and below that its
+// index.
 template <typename T>
 class Best {
  public:
@@ -42,7 +89,7 @@ class Best {
   using Candidate = std::conditional_t<kWide, unsigned __int128, std::uint64_t>;
   static constexpr int kIndexBits = kWide ? 64 : 32;
   static constexpr std::size_t kLeastSpare = 48;  // for few elements, so that they are not selected again and again
-  static constexpr std::int64_t kBlock = 32;      // elements compared at a time
+  static constexpr std::int64_t kRounds = 4;      // elements of a lane, from which on the bound pays
 
   static std::int64_t index_of(Candidate c) { return static_cast<std::int64_t>(static_cast<Code>(c)); }
 
@@ -56,7 +103,7 @@ class Best {
       // Adding 0 makes -0 to 0.
       const auto x = static_cast<std::conditional_t<kWide, double, float>>(value) + 0;
       std::memcpy(&c, &x, sizeof c);
-      c = x != x ? ~Code(0) : c & kSign ? ~c : c | kSign;
+      c = std::isnan(x) ? ~Code(0) : c & kSign ? ~c : c | kSign;
     }
     return kLargest ? ~c : c;
   }
@@ -70,36 +117,50 @@ class Best {
     std::nth_element(begin, begin + static_cast<std::ptrdiff_t>(k_) - 1, begin + static_cast<std::ptrdiff_t>(size_));
     size_ = k_;
   }
-  // Whether an element of a block may be better than `worst`: exact but for NaN.
+  // The k-th best of the best elements of as many parts of the row as there are lanes; lane l has every element whose
+  // index is l modulo their number. An element that is skipped (beside NaN) only makes the bound worse.
   template <bool kLargest>
-  static bool any_better(const T* block, T worst) {
-    const auto w = static_cast<compute_of<T>>(worst);
-    int any = 0;
-    for (std::int64_t j = 0; j < kBlock; ++j) {
-      const auto x = static_cast<compute_of<T>>(block[j]);
-      any |= kLargest ? !(x <= w) : !(x >= w);
-    }
-    return any != 0;
+  Candidate bound_of(const T* row, std::int64_t n, std::int64_t lanes) {
+    best_.assign(row, row + lanes);
+    best_of_lanes(row, n, lanes, best_.data(), kLargest);
+    for (std::int64_t l = 0; l < lanes; ++l)
+      found_[size_++] = candidate<kLargest>(best_[static_cast<std::size_t>(l)], l);
+    shrink();
+    size_ = 0;
+    value_ = best_[static_cast<std::size_t>(index_of(found_[k_ - 1]))];
+    return found_[k_ - 1] | static_cast<Code>(~Code(0));  // equal elements reach it, whatever their index
   }
   template <bool kLargest>
   void collect(const T* row, std::int64_t n) {
-    std::int64_t j = std::min(n, static_cast<std::int64_t>(most_));
-    for (std::int64_t i = 0; i < j; ++i) found_[size_++] = candidate<kLargest>(row[i], i);
+    const auto lanes = static_cast<std::int64_t>(most_ / kBlock * kBlock);
+    std::int64_t j = 0;
+    Candidate bound = 0;
+    const bool bounded = n >= kRounds * lanes;
+    if (bounded) {
+      bound = bound_of<kLargest>(row, n, lanes);
+    } else {
+      j = std::min(n, static_cast<std::int64_t>(most_));
+      for (std::int64_t i = 0; i < j; ++i) found_[size_++] = candidate<kLargest>(row[i], i);
+    }
+    T value = bounded ? value_ : T{};
     while (j < n) {
-      // The last of the k best. Later elements that equal it come after it.
-      shrink();
-      const Candidate worst = found_[k_ - 1];
-      const T value = row[index_of(worst)];
+      if (size_ >= most_) {
+        // The last of the k best. Later elements that equal it come after it.
+        shrink();
+        bound = found_[k_ - 1];
+        value = row[index_of(bound)];
+      }
       while (j < n && size_ < most_) {
-        const std::int64_t end = std::min(n, j + kBlock);
-        if (end - j == kBlock && !any_better<kLargest>(row + j, value)) {
-          j = end;
-          continue;
+        j = skip_worse(row, j, n, value, kLargest);
+        Candidate* const found = found_.data();
+        std::size_t size = size_;
+        for (const std::int64_t end = std::min(n, j + kBlock); j < end; ++j) {
+          // Without branches, half of which would be guessed wrong.
+          const Candidate c = candidate<kLargest>(row[j], j);
+          found[size] = c;
+          size += c <= bound;
         }
-        for (; j < end; ++j) {  // without branches, half of which would be guessed wrong
-          found_[size_] = candidate<kLargest>(row[j], j);
-          size_ += found_[size_] < worst;
-        }
+        size_ = size;
       }
     }
   }
@@ -107,6 +168,8 @@ class Best {
   const std::size_t k_, most_;
   const bool largest_;
   std::size_t size_ = 0;
+  T value_{};  // of the bound
+  std::vector<T> best_;
   std::vector<Candidate> found_;  // the first size_; a block beyond most_ fits
 };
 

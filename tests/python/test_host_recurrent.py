@@ -38,11 +38,12 @@ def layer(kind, attributes, inputs, hidden, dtype="float"):
 )
 def test_batches_are_as_their_sequences(kind, attributes, hidden, dtype, threads):
     model, numbers = layer(kind, attributes, 12, hidden, dtype)
-    compiled = sardonyx.compile(model, threads=threads)
+    compiled, one = sardonyx.compile(model, threads=threads), sardonyx.compile(model, threads=1)
     x = np.random.default_rng(1).standard_normal((7, 9, 12)).astype(numbers)
     lengths = np.array([7, 1, 4, 0, 7, 7, 2, 5, 6], np.int32)
     for batch in (2, 5, 9):
         got = compiled(x=x[:, :batch], lengths=lengths[:batch])
+        assert np.array_equal(got["y"], one(x=x[:, :batch], lengths=lengths[:batch])["y"])
         for b in range(batch):
             alone = compiled(x=x[:, b : b + 1], lengths=lengths[b : b + 1])
             np.testing.assert_allclose(got["y"][:, :, b], alone["y"][:, :, 0], rtol=1e-4, atol=1e-5)
