@@ -10,9 +10,27 @@ constexpr std::int64_t kLanes = 8;                // blocks along the operand's 
 constexpr std::int64_t kLeastElements = 1 << 15;  // fewer give too few threads
 constexpr std::size_t kMostOperands = 2;          // that are transposed: each takes up to 32 registers
 
+// How often kLanes must be halved until it divides `rows`, as a factor.
+std::int64_t divisions_of(std::int64_t rows) {
+  std::int64_t by = 1;
+  while (rows % (kLanes / by) != 0) by *= 2;
+  return by;
+}
+
+// The same for blocks that may overlap: all of a few rows, or about as many with which few blocks are computed twice.
+std::int64_t lanes_of(std::int64_t rows) {
+  if (rows <= 2 * kLanes) return rows;
+  std::int64_t best = kLanes, least = rows;
+  for (const std::int64_t lanes : {8, 7, 9, 6, 10, 5}) {
+    const std::int64_t twice = (rows + lanes - 1) / lanes * lanes - rows;
+    if (twice < least) least = twice, best = lanes;
+  }
+  return best;
+}
+
 }  // namespace
 
-std::optional<GpuGenerator::Blocks> GpuGenerator::blocks_of(const FlatLoop& f, const Packing& p) const {
+std::optional<GpuGenerator::Blocks> GpuGenerator::blocks_of(const FlatLoop& f, const Packing& p, bool overlaps) const {
   const Expr inner = f.vars.back();
   Exprs certain, crossing;
   certain_loads(f.body, [&](const Expr& l) { certain.push_back(l); });
@@ -30,13 +48,13 @@ std::optional<GpuGenerator::Blocks> GpuGenerator::blocks_of(const FlatLoop& f, c
   for (std::size_t k = 0; k + 1 < f.vars.size(); ++k) {
     const Expr& across = f.vars[k];
     std::int64_t n = 0;
-    if (!is_const_int(across->args[0], n) || n % p.length != 0) continue;
-    Blocks b{k, p, crossing};
+    if (!is_const_int(across->args[0], n) || (overlaps ? n < p.length : n % p.length != 0)) continue;
+    Blocks b{k, p, crossing, overlaps};
     const bool suits = std::all_of(crossing.begin(), crossing.end(), [&](const Expr& l) {
       Expr step, rest;
       return static_cast<int>(size_of(l->dtype)) * p.length <= 16 &&
              idx::split_affine(l->args[0], across, step, rest) && is_const(step, 1) &&
-             multiple_of(rest, p.length, b.packing.multiples);
+             (overlaps || multiple_of(rest, p.length, b.packing.multiples));
     });
     // Packs of the other operands, and of the result, start at any value of `across`.
     if (suits) return b;
@@ -44,14 +62,23 @@ std::optional<GpuGenerator::Blocks> GpuGenerator::blocks_of(const FlatLoop& f, c
   return {};
 }
 
+// Blocks of extents that are no multiples of a pack. Empty where packs are shorter than `least`.
+std::optional<GpuGenerator::Blocks> GpuGenerator::overlapping_blocks_of(const FlatLoop& f, int least) const {
+  std::int64_t n = 0;
+  if (!row_options_.any_address || !in_blocks_ || !is_const_int(f.vars.back()->args[0], n)) return {};
+  const Packing p = find_packing({f.body}, {{kernel_.stages[0].out, f.offset}}, f.vars.back(), true);
+  if (p.length < least || n < p.length) return {};
+  return blocks_of(f, p, true);
+}
+
 void GpuGenerator::blocks(const FlatLoop& f, const Blocks& b) {
   const int length = b.packing.length;
   const Expr inner = f.vars.back(), across = f.vars[b.across];
-  const std::int64_t rows = across->args[0]->i / length;
-  std::int64_t lanes = kLanes;
-  while (rows % lanes != 0) lanes /= 2;
-  const Expr outer_row = loop_var(rows / lanes), lane = loop_var(lanes),
-             group = loop_var(idx::floordiv(inner->args[0], length));
+  const std::int64_t rows = (across->args[0]->i + length - 1) / length;
+  const std::int64_t lanes = b.overlaps ? lanes_of(rows) : kLanes / divisions_of(rows);
+  const Expr outer_row = loop_var((rows + lanes - 1) / lanes), lane = loop_var(lanes),
+             group =
+                 loop_var(b.overlaps ? idx::ceildiv(inner->args[0], length) : idx::floordiv(inner->args[0], length));
   const Expr row = loop_var(across->args[0]), base = loop_var(inner->args[0]), at = loop_var(inner->args[0]);
   Exprs vars;
   for (std::size_t k = 0; k + 1 < f.vars.size(); ++k)
@@ -72,8 +99,14 @@ void GpuGenerator::blocks(const FlatLoop& f, const Blocks& b) {
     emit_.line(fmt::format("const {} {} = {};", emit_.type_of(v), name, value));
     emit_.bind(v, name);
   };
-  bind(row, fmt::format("({} * {} + {}) * {}", emit_.value(outer_row), lanes, emit_.value(lane), length));
-  bind(base, fmt::format("{} * {}", emit_.value(group), length));
+  // The last block along a variable that is no multiple of a block overlaps with the one before.
+  const auto bind_block = [&](const Expr& v, const std::string& number) {
+    const std::int64_t last = b.overlaps ? v->args[0]->i - length : 0;
+    bind(v, b.overlaps ? fmt::format("min({0}({1} * {2}), {0}({3}))", emit_.type_of(v), number, length, last)
+                       : fmt::format("{} * {}", number, length));
+  };
+  bind_block(row, fmt::format("({} * {} + {})", emit_.value(outer_row), lanes, emit_.value(lane)));
+  bind_block(base, emit_.value(group));
   std::vector<std::pair<Expr, std::string>> held;
   for (const Expr& l : b.crossing) held.emplace_back(l, emit_.fresh("b"));
   for (const auto& [l, name] : held)

@@ -108,9 +108,11 @@ class GpuGenerator {
     std::size_t across = 0;  ///< number of the variable along which the transposed operands are contiguous
     Packing packing;         ///< along the innermost variable; `length` elements along both
     Exprs crossing;          ///< loads that are transposed
+    bool overlaps = false;   ///< the last block along a variable overlaps with the one before
   };
   /// Whether a loop whose result has packs can be computed in blocks, and pays: it has operands without packs.
-  std::optional<Blocks> blocks_of(const FlatLoop& f, const Packing& p) const;
+  std::optional<Blocks> blocks_of(const FlatLoop& f, const Packing& p, bool overlaps) const;
+  std::optional<Blocks> overlapping_blocks_of(const FlatLoop& f, int least) const;
   /// Leaves a C++ variable `done`: false where sizes or addresses at run time do not allow packs.
   void blocks(const FlatLoop& f, const Blocks& b);
 

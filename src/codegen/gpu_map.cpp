@@ -18,15 +18,18 @@ bool splits(const Expr& body, const Expr& inner) {
 namespace {
 
 constexpr std::int64_t kLongestPack = 8;
+constexpr std::int64_t kLeastPacks = 4;  // of a part of a row whose last pack overlaps with the one before
+constexpr std::size_t kMostParts = 8;
 
 // A select between two bodies that is uniform over packs: its condition is as above, or compares the position in the
 // row with a multiple of every pack's length (the halves of a rotated head).
 struct Sides {
   Expr condition, then, otherwise;
 };
-std::optional<Sides> sides_of(const Expr& body, const Expr& inner) {
+// `anywhere`: or with any number.
+std::optional<Sides> sides_of(const Expr& body, const Expr& inner, bool anywhere = false) {
   if (body->op == Op::kCast) {
-    std::optional<Sides> s = sides_of(body->args[0], inner);
+    std::optional<Sides> s = sides_of(body->args[0], inner, anywhere);
     const auto again = [&](const Expr& side) {
       return rewrite(body, [&](const Expr& x) { return same(x, body->args[0]) ? side : Expr(); });
     };
@@ -37,7 +40,7 @@ std::optional<Sides> sides_of(const Expr& body, const Expr& inner) {
   const Expr& c = body->args[0];
   std::int64_t below = 0;
   const bool halves = c->op == Op::kLt && same(c->args[0], inner) && is_const_int(c->args[1], below) &&
-                      below % kLongestPack == 0 && (body->args[1]->has_load || body->args[2]->has_load);
+                      (anywhere || below % kLongestPack == 0) && (body->args[1]->has_load || body->args[2]->has_load);
   if (!halves && !splits(body, inner)) return {};
   return Sides{c, body->args[1], body->args[2]};
 }
@@ -53,7 +56,74 @@ void leaves(const Expr& body, const Expr& inner, Exprs& out) {
   leaves(s->otherwise, inner, out);
 }
 
+// The parts of the innermost variable's range in which the body is one side of selects that compare it with constants:
+// those of a concatenation, whatever their lengths. One part if there are no such selects.
+void find_segments(const Expr& body, const Expr& inner, std::int64_t low, std::int64_t high,
+                   std::vector<GpuGenerator::Segment>& out) {
+  const auto s = sides_of(body, inner, true);
+  std::int64_t at = 0;
+  const bool parts =
+      s && s->condition->op == Op::kLt && same(s->condition->args[0], inner) && is_const_int(s->condition->args[1], at);
+  if (!parts) return out.push_back({low, high, body});
+  if (low < std::min(at, high)) find_segments(s->then, inner, low, std::min(at, high), out);
+  if (std::max(at, low) < high) find_segments(s->otherwise, inner, std::max(at, low), high, out);
+}
+
 }  // namespace
+
+// Packs that begin at any element: where rows, or their parts, are no multiples of a pack, the last pack of each
+// overlaps with the one before. Empty where aligned packs are at least half as long, or a part is too short.
+std::optional<GpuGenerator::Segments> GpuGenerator::segments_of(const FlatLoop& f, int aligned) const {
+  std::int64_t n = 0;
+  if (!row_options_.any_address || !is_const_int(f.vars.back()->args[0], n)) return {};
+  Segments s;
+  find_segments(f.body, f.vars.back(), 0, n, s.parts);
+  Exprs bodies;
+  for (const Segment& part : s.parts) leaves(part.body, f.vars.back(), bodies);
+  s.packing = find_packing(bodies, {{kernel_.stages[0].out, f.offset}}, f.vars.back(), true);
+  const std::int64_t v = s.packing.length;
+  if (v <= 2 * aligned || s.parts.size() > kMostParts) return {};
+  // Loads of another kind would be repeated where packs overlap.
+  if (s.packing.loads.empty()) return {};
+  for (const Segment& part : s.parts) {
+    if (part.high - part.low < kLeastPacks * v) return {};
+    s.packs += (part.high - part.low + v - 1) / v;
+  }
+  return s;
+}
+
+void GpuGenerator::segments(const FlatLoop& f, const Segments& s) {
+  const Expr inner = f.vars.back(), base = loop_var(inner->args[0]);
+  Exprs vars(f.vars.begin(), f.vars.end() - 1);
+  const Expr group = loop_var(s.packs);
+  vars.push_back(group);
+  Expr items = 1;
+  for (const Expr& v : vars) items = items * v->args[0];
+  const std::string q = emit_.fresh("q");
+  const bool narrow = open_items(items, "0", q, true);
+  decode(vars, q, narrow);
+  const std::string g = emit_.value(group), at = emit_.fresh("i");
+  const char* type = emit_.type_of(base);
+  const int v = s.packing.length;
+  std::int64_t before = 0;
+  for (std::size_t k = 0; k < s.parts.size(); ++k) {
+    const Segment& part = s.parts[k];
+    const std::int64_t packs = (part.high - part.low + v - 1) / v;
+    const std::string own = before == 0 ? g : fmt::format("({} - {})", g, before);
+    if (s.parts.size() > 1)
+      emit_.open(k + 1 == s.parts.size() ? "else"
+                                         : fmt::format("{}if ({} < {})", k > 0 ? "else " : "", g, before + packs));
+    emit_.line(
+        fmt::format("const {0} {1} = min({0}({2} * {3} + {4}), {0}({5}));", type, at, own, v, part.low, part.high - v));
+    emit_.bind(base, at);
+    pack_body(part.body, s.packing, inner, base, f.offset);
+    if (s.parts.size() > 1) emit_.close();
+    before += packs;
+  }
+  emit_.close();
+  threads_ = items;
+  work_ = work_ * v;
+}
 
 void GpuGenerator::map(const FlatLoop& loop) {
   FlatLoop f = loop;
@@ -74,11 +144,17 @@ void GpuGenerator::map(const FlatLoop& loop) {
       while (p.length > 1 && is_const_int(n, c) && c % p.length != 0) p.length /= 2;
       if (!is_const(n)) p.multiples.push_back(n);
     }
+    std::optional<Blocks> b;
+    if (in_blocks_ && p.length > 1 && bodies.size() == 1 && !n->has_var) b = blocks_of(f, p, false);
+    if (bodies.size() == 1)
+      if (const std::optional<Blocks> o = overlapping_blocks_of(f, b ? 2 * p.length : 2)) return blocks(f, *o);
+    const std::optional<JoinedRows> j = p.length <= 2 ? joined_rows_of(f) : std::nullopt;
+    if (!j || j->length <= p.length)
+      if (const std::optional<Segments> s = segments_of(f, p.length)) return segments(f, *s);
     if (p.length == 1 && suits_lines(f)) {
       lines(f);
       return;
     }
-    const std::optional<JoinedRows> j = p.length <= 2 ? joined_rows_of(f) : std::nullopt;
     if (j && j->length > p.length) {
       joined_rows(f, *j);
       from = "done";
@@ -86,9 +162,7 @@ void GpuGenerator::map(const FlatLoop& loop) {
       work_ = work_ * j->length;
       p.length = 1;
     }
-    std::optional<Blocks> b;
-    if (in_blocks_ && p.length > 1 && bodies.size() == 1 && !n->has_var) b = blocks_of(f, p);
-    if (b) {
+    if (b && from == "0") {
       blocks(f, *b);
       in_blocks = true;
       emit_.line("if (done) return;");

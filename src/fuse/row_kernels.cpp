@@ -213,16 +213,6 @@ class Grouper {
     });
     return fits;
   }
-  // Which outer variable a loop's result runs along in memory; -1: none.
-  static int innermost_outer(const Node& n, const std::vector<int>& outer_at) {
-    const auto& vars = n.as<LoopOp>()->vars;
-    const Value* out = n.outputs[0];
-    for (std::size_t k = vars.size(); k-- > 0;) {
-      const std::size_t d = out->storage_order.empty() ? k : static_cast<std::size_t>(out->storage_order[k]);
-      if (!is_const(vars[d]->args[0], 1)) return outer_at[d];
-    }
-    return -1;
-  }
 
   // Whether there are few rows and the loop is much longer than what is reduced (partial results): a separate kernel
   // has more workgroups, or threads.
@@ -252,7 +242,6 @@ class Grouper {
   // neighbouring elements. On a CPU rows that are read along memory stay: a transpose runs across it either way.
   bool runs_across_memory(const Node* n, const std::vector<int>& outer_at) const {
     if (!options_.split_reductions) return false;
-    const Value* out = n->outputs[0];
     const auto* l = n->as<LoopOp>();
     std::int64_t length = 1, extent = 0;
     Exprs inner;
@@ -264,11 +253,7 @@ class Grouper {
     if (length <= kShortColumn) return false;
     const auto read_along = [&](const Expr& v) { return unit_loads(l->body, v, inner) > 0; };
     if (options_.few_threads && std::ranges::any_of(inner, read_along)) return false;
-    for (std::size_t k = l->vars.size(); k-- > 0;) {
-      const std::size_t d = out->storage_order.empty() ? k : static_cast<std::size_t>(out->storage_order[k]);
-      if (!is_const(l->vars[d]->args[0], 1)) return outer_at[d] >= 0;
-    }
-    return false;
+    return innermost_outer(*n, outer_at) >= 0;
   }
 
   // On a GPU: whether the loop has rows of another length than all members, some of which are long (a part of a

@@ -42,4 +42,14 @@ Exprs innermost_of(const Node& loop) {
   return {};
 }
 
+int innermost_outer(const Node& loop, const std::vector<int>& outer_at) {
+  const auto& vars = loop.as<LoopOp>()->vars;
+  const std::vector<int>& order = loop.outputs[0]->storage_order;
+  for (std::size_t k = vars.size(); k-- > 0;) {
+    const std::size_t d = order.empty() ? k : static_cast<std::size_t>(order[k]);
+    if (!is_const(vars[d]->args[0], 1)) return outer_at[d];
+  }
+  return -1;
+}
+
 }  // namespace sardonyx

@@ -15,5 +15,7 @@ bool has_inner(const Node& loop, const std::vector<int>& outer_at);
 std::vector<std::int64_t> row_lengths(const Node& loop, const std::vector<int>& outer_at);
 /// The variable of the result's innermost dim in memory, without those of extent 1; empty if there is none.
 Exprs innermost_of(const Node& loop);
+/// The outer variable along which the loop's result runs in memory; -1 where it runs along the row.
+int innermost_outer(const Node& loop, const std::vector<int>& outer_at);
 
 }  // namespace sardonyx
