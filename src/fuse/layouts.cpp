@@ -127,7 +127,9 @@ class LayoutChooser {
       }
       const auto* l = n->as<LoopOp>();
       Value* out = n->outputs.empty() ? nullptr : n->outputs[0];
-      if (!l || fixed_.count(out) || soft_.count(out) || out->rank() < 3) continue;
+      if (!l || fixed_.count(out) || soft_.count(out) || out->rank() < 2) continue;
+      if (l->body->has_reduce) out->storage_order = order_of_remaining(*l);
+      if (out->rank() < 3 || !out->storage_order.empty()) continue;
       bool wants = wanted_.count(out) > 0 || windows.count(out) > 0;
       if (!wants)
         for (const Value* v : n->inputs)
@@ -137,6 +139,28 @@ class LayoutChooser {
       else if (!l->body->has_reduce && std::ranges::none_of(uses[out], [](const Node* u) { return u->as<ViewOp>(); }))
         out->storage_order = order_of_stack(*l);
     }
+  }
+
+  // The order of the dims that a reduction of an image with channels last leaves, if it removes some: neighbouring
+  // results are computed from neighbouring elements. Empty if that is row-major, or if it reads several orders.
+  static std::vector<int> order_of_remaining(const LoopOp& l) {
+    std::vector<int> order;
+    bool ok = true;
+    visit(l.body, [&](const Expr& x) {
+      if (x->op != Op::kLoad || x->value->storage_order.empty() || x->args.size() <= l.vars.size()) return;
+      std::vector<int> here;
+      for (const int d : x->value->storage_order) {
+        const Expr& index = x->args[static_cast<std::size_t>(d)];
+        const auto at = std::ranges::find_if(l.vars, [&](const Expr& v) { return same(v, index); });
+        if (at != l.vars.end())
+          here.push_back(static_cast<int>(at - l.vars.begin()));
+        else
+          ok = ok && std::ranges::none_of(l.vars, [&](const Expr& v) { return mentions(index, v); });
+      }
+      ok = ok && (order.empty() || order == here);
+      order = here;
+    });
+    return ok && order.size() == l.vars.size() && !std::ranges::is_sorted(order) ? order : std::vector<int>();
   }
 
   // Images with channels last that a loop stacks along a dim of its own are stored one after the other, as they are.

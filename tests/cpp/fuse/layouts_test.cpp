@@ -54,6 +54,22 @@ TEST(LayoutsInAnyOrder, StacksOfImagesKeepTheOrderOfTheirParts) {
               Not(HasSubstr("order(0, 1, 3, 4, 2)")));
 }
 
+// A convolution's result is channels last; so is what a reduction over some of its dims leaves.
+TEST(LayoutsInAnyOrder, WhatAReductionLeavesKeepsItsOrder) {
+  const auto reduced = [](const std::string& loop) {
+    return after_pass("layouts", R"(%0 = input float16[n, 8, 8, 8]
+%1 = constant float16[32, 8, 3, 3] {...}
+%2 = conv float16[n, 32, 6, 6]: %0, %1 @"conv"
+%3 = loop )" + loop + "\n%4 = loop float16[n < n]: sum{x < 6}(tanh(%3[n, x, x]))\nreturn %4",
+                      any_order());
+  };
+  EXPECT_THAT(reduced("float16[n < n, c < 32, y < 6]: max{x < 6}(%2[n, c, y, x])"), HasSubstr("order(0, 2, 1): max{"));
+  EXPECT_THAT(reduced("float16[n < n, y < 6, c < 32]: max{x < 6}(%2[n, c, y, x])"), Not(HasSubstr("order(0, 2, 1)")));
+  EXPECT_THAT(reduced("float16[n < n, y < 6, x < 6]: max{c < 32}(%2[n, c, y, x])"), Not(HasSubstr("order(0, 2, 1)")));
+  EXPECT_THAT(reduced("float16[n < n, c < 32, y < 6]: max{x < 6}(%2[n, c, y, x] + %2[n, y, c, x])"),
+              Not(HasSubstr("order(0, 2, 1)")));
+}
+
 std::string attention(const std::string& rest) {
   return R"(%0 = input float16[n, t, 64]
 %1 = input float16[n, 2, t, 32]
