@@ -67,6 +67,7 @@ class LayoutChooser {
     follow_transposes();
     order_operands_of_attention();
     order_operands_of_gemms();
+    order_transposed_rows();
     copy_for_convolutions();
     for (Value*& v : g_.outputs)
       if (!v->storage_order.empty() && !only_channels(v)) v = add_copy(g_, v, {}, nullptr);
@@ -139,28 +140,6 @@ class LayoutChooser {
       else if (!l->body->has_reduce && std::ranges::none_of(uses[out], [](const Node* u) { return u->as<ViewOp>(); }))
         out->storage_order = order_of_stack(*l);
     }
-  }
-
-  // The order of the dims that a reduction of an image with channels last leaves, if it removes some: neighbouring
-  // results are computed from neighbouring elements. Empty if that is row-major, or if it reads several orders.
-  static std::vector<int> order_of_remaining(const LoopOp& l) {
-    std::vector<int> order;
-    bool ok = true;
-    visit(l.body, [&](const Expr& x) {
-      if (x->op != Op::kLoad || x->value->storage_order.empty() || x->args.size() <= l.vars.size()) return;
-      std::vector<int> here;
-      for (const int d : x->value->storage_order) {
-        const Expr& index = x->args[static_cast<std::size_t>(d)];
-        const auto at = std::ranges::find_if(l.vars, [&](const Expr& v) { return same(v, index); });
-        if (at != l.vars.end())
-          here.push_back(static_cast<int>(at - l.vars.begin()));
-        else
-          ok = ok && std::ranges::none_of(l.vars, [&](const Expr& v) { return mentions(index, v); });
-      }
-      ok = ok && (order.empty() || order == here);
-      order = here;
-    });
-    return ok && order.size() == l.vars.size() && !std::ranges::is_sorted(order) ? order : std::vector<int>();
   }
 
   // Images with channels last that a loop stacks along a dim of its own are stored one after the other, as they are.
@@ -307,6 +286,21 @@ class LayoutChooser {
           if (k != inner) v->storage_order.push_back(k);
         v->storage_order.push_back(inner);
       }
+    }
+  }
+
+  // A loop whose result others reduce along one dim, which a transpose then makes the last one (scores with the heads
+  // last, of which a GEMM reads the softmax by heads), stores it as that transpose reads it: rows become contiguous.
+  void order_transposed_rows() {
+    if (!options_.operands_in_any_order) return;
+    const Uses uses = uses_of(g_);
+    for (const auto& n : g_.nodes) {
+      const auto* l = n->as<LoopOp>();
+      Value* v = n->outputs.empty() ? nullptr : n->outputs[0];
+      if (!l || l->body->has_reduce || fixed_.count(v) || soft_.count(v) || !v->storage_order.empty()) continue;
+      if (absorbed_.count(n.get()) || constants_.count(n.get()) || !uses.count(v)) continue;
+      const std::vector<int> order = order_of_transposes(uses.at(v), v);
+      if (!order.empty() && most_along(*l, order.back())) v->storage_order = order;
     }
   }
 

@@ -70,6 +70,27 @@ TEST(LayoutsInAnyOrder, WhatAReductionLeavesKeepsItsOrder) {
               Not(HasSubstr("order(0, 2, 1)")));
 }
 
+// Scores with the heads last, of which a product reads the softmax by heads: rows become contiguous.
+TEST(LayoutsInAnyOrder, ScoresThatAreTransposedAfterSoftmaxAreStoredInRows) {
+  const auto scores = [](const std::string& mask, const std::string& sum) {
+    return after_pass("layouts",
+                      R"(%0 = input float16[b, 256, 256]
+%1 = input float16[b, 256, 8]
+%2 = input float16[b, 256, 256, 8]
+%3 = loop float16[b < b, i < 256, j < 256, h < 8]: tanh()" +
+                          mask + R"( + %1[b, i, h])
+%4 = loop float16[b < b, i < 256, h < 8]: )" +
+                          sum + R"(
+%5 = loop float16[b < b, h < 8, i < 256, j < 256]: %3[b, i, j, h] / %4[b, i, h]
+return %5)",
+                      any_order());
+  };
+  const std::string mask = "%0[b, i, j]", sum = "sum{j < 256}(%3[b, i, j, h])", rows = "order(0, 3, 1, 2): tanh";
+  EXPECT_THAT(scores(mask, sum), HasSubstr(rows));
+  EXPECT_THAT(scores(mask, "sum{j < 256}(%3[b, j, i, h])"), Not(HasSubstr(rows)));  // a sum along another dim
+  EXPECT_THAT(scores("%2[b, i, j, h]", sum), Not(HasSubstr(rows)));                 // what it reads has heads last
+}
+
 std::string attention(const std::string& rest) {
   return R"(%0 = input float16[n, t, 64]
 %1 = input float16[n, 2, t, 32]
