@@ -254,6 +254,7 @@ class GpuGenerator {
 
   // ---- gpu_teams.cpp: the same for reductions over several variables, and all other kernels with stages
   void general(const std::vector<RowStage>& stages, const Exprs& outer, const Expr& team);
+  void search_together(const Expr& r);
   void cooperate(const Expr& body);
   bool closed(const Expr& r) const;
 

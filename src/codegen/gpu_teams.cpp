@@ -17,13 +17,40 @@ bool GpuGenerator::closed(const Expr& r) const {
   return std::all_of(used.begin(), used.end(), [&](std::int64_t v) { return own.count(v) || known_.count(v); });
 }
 
+// The position of an extreme along one variable, which every thread of the team needs: each searches a part.
+void GpuGenerator::search_together(const Expr& r) {
+  if (r->vars.size() != 1 || !range_.narrow(r->vars[0]) || !closed(r->vars[0]->args[0])) return;
+  const auto kind = static_cast<ReduceKind>(r->i);
+  const Expr& var = r->vars[0];
+  const std::string order = fmt::format("{}, {}", kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMaxLast,
+                                        kind == ReduceKind::kArgMinLast || kind == ReduceKind::kArgMaxLast);
+  const char* type = computed_name(r->args[0]->dtype);
+  const std::string acc = emit_.fresh("r"), f = emit_.fresh("f"), all = emit_.fresh("r");
+  const std::string count = emit_.value(var->args[0]);
+  emit_.line(fmt::format("Best<{0}> {1} = {{{0}(0), -1}};", type, acc));
+  emit_.line("#pragma unroll 8");
+  emit_.open(fmt::format("for (i32 {0} = t; {0} < i32({1}); {0} += i32(team))", f, count));
+  emit_.bind(var, f);
+  const std::string x = emit_.value(r->args[0]);
+  emit_.line(fmt::format("{0} = better_next<{1}>({0}, Best<{2}>{{cast<{2}>({3}), {4}}});", acc, order, type, x, f));
+  emit_.close();
+  emit_.line(fmt::format(
+      "const i64 {0} = reduce_team({1}, team, [](Best<{2}> a, Best<{2}> b) {{ return better<{3}>(a, b); }}).at;", all,
+      acc, type, order));
+  emit_.bind_value(r, all);
+}
+
 // Reductions that every thread of the team needs: each thread computes a part, and all get the result.
 void GpuGenerator::cooperate(const Expr& body) {
   Exprs reductions;
   top_reductions(body, reductions);
   for (const Expr& r : reductions) {
     const auto kind = static_cast<ReduceKind>(r->i);
-    if (kind >= ReduceKind::kArgMin || !closed(r)) continue;  // each thread computes it completely
+    if (!closed(r)) continue;  // each thread computes it completely
+    if (is_search(r)) {
+      search_together(r);
+      continue;
+    }
     bool dependent = false;
     for (const Expr& v : r->vars) dependent |= v->args[0]->has_var && !closed(v->args[0]);
     if (dependent) continue;

@@ -285,4 +285,74 @@ std::unordered_set<const Value*> windows_read_along_channels(const Graph& g) {
   return found;
 }
 
+std::vector<int> order_of_remaining(const LoopOp& l) {
+  std::vector<int> order;
+  bool ok = true;
+  visit(l.body, [&](const Expr& x) {
+    if (x->op != Op::kLoad || x->value->storage_order.empty() || x->args.size() <= l.vars.size()) return;
+    std::vector<int> here;
+    for (const int d : x->value->storage_order) {
+      const Expr& index = x->args[static_cast<std::size_t>(d)];
+      const auto at = std::ranges::find_if(l.vars, [&](const Expr& v) { return same(v, index); });
+      if (at != l.vars.end())
+        here.push_back(static_cast<int>(at - l.vars.begin()));
+      else
+        ok = ok && std::ranges::none_of(l.vars, [&](const Expr& v) { return mentions(index, v); });
+    }
+    ok = ok && (order.empty() || order == here);
+    order = here;
+  });
+  return ok && order.size() == l.vars.size() && !std::ranges::is_sorted(order) ? order : std::vector<int>();
+}
+
+std::vector<int> order_of_transposes(const std::vector<Node*>& users, const Value* v) {
+  std::vector<int> order;
+  std::vector<const Expr*> reads;  // of reductions
+  for (const Node* u : users) {
+    const auto* l = u->as<LoopOp>();
+    bool ok = l != nullptr;
+    if (ok)
+      visit(l->body, [&](const Expr& x) {
+        if (x->op != Op::kLoad || x->value != v) return;
+        if (l->body->has_reduce) return reads.push_back(&x);
+        std::vector<int> here;
+        for (const Expr& var : l->vars)
+          for (std::size_t k = 0; k < x->args.size(); ++k)
+            if (same(var, x->args[k])) here.push_back(static_cast<int>(k));
+        ok = ok && here.size() == x->args.size() && here.size() == l->vars.size() && (order.empty() || order == here);
+        order = here;
+      });
+    if (!ok) return {};
+  }
+  if (order.empty() || reads.empty() || std::ranges::is_sorted(order)) return {};
+  for (const Node* u : users) {
+    const auto& l = *u->as<LoopOp>();
+    if (!l.body->has_reduce) continue;
+    for (const Expr* x : reads)
+      if (std::ranges::any_of(l.vars, [&](const Expr& var) {
+            return mentions((*x)->args[static_cast<std::size_t>(order.back())], var);
+          }))
+        return {};
+  }
+  return order;
+}
+
+bool most_along(const LoopOp& l, int d) {
+  double along = 0, against = 0;
+  visit(l.body, [&](const Expr& x) {
+    if (x->op != Op::kLoad) return;
+    const Expr at = memory_offset(*x->value, x->args);
+    double count = 1;  // of elements, as far as sizes are known
+    for (const Expr& v : l.vars)
+      count *= mentions(at, v) && is_const(v->args[0]) ? static_cast<double>(v->args[0]->i) : 1;
+    const auto contiguous = [&](const Expr& var) {
+      Expr factor, rest;
+      return idx::split_affine(at, var, factor, rest) && is_const(factor, 1);
+    };
+    along += contiguous(l.vars[static_cast<std::size_t>(d)]) ? count : 0;
+    against += contiguous(l.vars.back()) ? count : 0;
+  });
+  return along > against;
+}
+
 }  // namespace sardonyx

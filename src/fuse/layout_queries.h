@@ -38,4 +38,13 @@ bool has_overlapping_windows(const Expr& body);
 /// channels are last as a shape, if GEMMs or loops read them along the channels.
 std::unordered_set<const Value*> windows_read_along_channels(const Graph& g);
 
+/// The order of the dims that a reduction of an image with channels last leaves, if it removes some: neighbouring
+/// results are computed from neighbouring elements. Empty if that is row-major, or if it reads several orders.
+std::vector<int> order_of_remaining(const LoopOp& l);
+/// The order in which all loops that transpose v read it, where all others reduce along what is the last dim then.
+/// Empty if there is none.
+std::vector<int> order_of_transposes(const std::vector<Node*>& users, const Value* v);
+/// Whether most elements that a loop loads in its own order are contiguous along dim `d` and not along the last one.
+bool most_along(const LoopOp& l, int d);
+
 }  // namespace sardonyx

@@ -67,6 +67,7 @@ class LayoutChooser {
     follow_transposes();
     order_operands_of_attention();
     order_operands_of_gemms();
+    order_transposed_rows();
     copy_for_convolutions();
     for (Value*& v : g_.outputs)
       if (!v->storage_order.empty() && !only_channels(v)) v = add_copy(g_, v, {}, nullptr);
@@ -127,7 +128,9 @@ class LayoutChooser {
       }
       const auto* l = n->as<LoopOp>();
       Value* out = n->outputs.empty() ? nullptr : n->outputs[0];
-      if (!l || fixed_.count(out) || soft_.count(out) || out->rank() < 3) continue;
+      if (!l || fixed_.count(out) || soft_.count(out) || out->rank() < 2) continue;
+      if (l->body->has_reduce) out->storage_order = order_of_remaining(*l);
+      if (out->rank() < 3 || !out->storage_order.empty()) continue;
       bool wants = wanted_.count(out) > 0 || windows.count(out) > 0;
       if (!wants)
         for (const Value* v : n->inputs)
@@ -283,6 +286,21 @@ class LayoutChooser {
           if (k != inner) v->storage_order.push_back(k);
         v->storage_order.push_back(inner);
       }
+    }
+  }
+
+  // A loop whose result others reduce along one dim, which a transpose then makes the last one (scores with the heads
+  // last, of which a GEMM reads the softmax by heads), stores it as that transpose reads it: rows become contiguous.
+  void order_transposed_rows() {
+    if (!options_.operands_in_any_order) return;
+    const Uses uses = uses_of(g_);
+    for (const auto& n : g_.nodes) {
+      const auto* l = n->as<LoopOp>();
+      Value* v = n->outputs.empty() ? nullptr : n->outputs[0];
+      if (!l || l->body->has_reduce || fixed_.count(v) || soft_.count(v) || !v->storage_order.empty()) continue;
+      if (absorbed_.count(n.get()) || constants_.count(n.get()) || !uses.count(v)) continue;
+      const std::vector<int> order = order_of_transposes(uses.at(v), v);
+      if (!order.empty() && most_along(*l, order.back())) v->storage_order = order;
     }
   }
 

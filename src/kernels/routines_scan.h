@@ -107,6 +107,7 @@ SDX_FN void scan_range(ScanLine<Reverse, T> line, i64 from, i64 to, typename Sca
     Pack<T, V> packs[chunks];
 #pragma clang loop unroll(full)
     for (u32 c = 0; c < chunks; ++c) {
+      if (Wave && first + c * threads * V >= to) break;  // short lines have fewer chunks
       const i64 k = first + (c * threads + thread) * V;
       if (packed && k + V <= to)
         packs[c] = load_pack<V>(line.x + (Reverse ? line.n - V - k : k));
@@ -118,6 +119,7 @@ SDX_FN void scan_range(ScanLine<Reverse, T> line, i64 from, i64 to, typename Sca
     loads_in_flight();
 #pragma clang loop unroll(full)
     for (u32 c = 0; c < chunks; ++c) {
+      if (Wave && first + c * threads * V >= to) break;
       const i64 k = first + (c * threads + thread) * V;
       const auto element = [&](u32 l) { return from_bits<T>(packs[c][Reverse ? V - 1 - l : l]); };
       A own = S::neutral();

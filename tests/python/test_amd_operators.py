@@ -60,6 +60,7 @@ def test_an_estimate_and_its_report(tmp_path):
         ("TopK 5", [256, 1000], [[5]], {}, 8),  # 85 us when a workgroup sorted each row
         ("TopK 50", [1, 30000], [[50]], {}, 20),  # 133 us when one workgroup read the row
         ("CumSum row", [1, 50000], [np.array(1, np.int64)], {}, 12),  # 49 us when one workgroup scanned it
+        ("CumSum short rows", [8192, 64], [np.array(1, np.int64)], {}, 13),  # 14.5 us when lanes scanned empty chunks
         ("CumSum columns", [1024, 64], [np.array(0, np.int64)], {}, 16),  # 56 us with a thread for each
         ("ArgMax columns", [4000, 16], [], {"axis": 0}, 16),  # 361 us when each column was one search
     ],

@@ -54,6 +54,43 @@ TEST(LayoutsInAnyOrder, StacksOfImagesKeepTheOrderOfTheirParts) {
               Not(HasSubstr("order(0, 1, 3, 4, 2)")));
 }
 
+// A convolution's result is channels last; so is what a reduction over some of its dims leaves.
+TEST(LayoutsInAnyOrder, WhatAReductionLeavesKeepsItsOrder) {
+  const auto reduced = [](const std::string& loop) {
+    return after_pass("layouts", R"(%0 = input float16[n, 8, 8, 8]
+%1 = constant float16[32, 8, 3, 3] {...}
+%2 = conv float16[n, 32, 6, 6]: %0, %1 @"conv"
+%3 = loop )" + loop + "\n%4 = loop float16[n < n]: sum{x < 6}(tanh(%3[n, x, x]))\nreturn %4",
+                      any_order());
+  };
+  EXPECT_THAT(reduced("float16[n < n, c < 32, y < 6]: max{x < 6}(%2[n, c, y, x])"), HasSubstr("order(0, 2, 1): max{"));
+  EXPECT_THAT(reduced("float16[n < n, y < 6, c < 32]: max{x < 6}(%2[n, c, y, x])"), Not(HasSubstr("order(0, 2, 1)")));
+  EXPECT_THAT(reduced("float16[n < n, y < 6, x < 6]: max{c < 32}(%2[n, c, y, x])"), Not(HasSubstr("order(0, 2, 1)")));
+  EXPECT_THAT(reduced("float16[n < n, c < 32, y < 6]: max{x < 6}(%2[n, c, y, x] + %2[n, y, c, x])"),
+              Not(HasSubstr("order(0, 2, 1)")));
+}
+
+// Scores with the heads last, of which a product reads the softmax by heads: rows become contiguous.
+TEST(LayoutsInAnyOrder, ScoresThatAreTransposedAfterSoftmaxAreStoredInRows) {
+  const auto scores = [](const std::string& mask, const std::string& sum) {
+    return after_pass("layouts",
+                      R"(%0 = input float16[b, 256, 256]
+%1 = input float16[b, 256, 8]
+%2 = input float16[b, 256, 256, 8]
+%3 = loop float16[b < b, i < 256, j < 256, h < 8]: tanh()" +
+                          mask + R"( + %1[b, i, h])
+%4 = loop float16[b < b, i < 256, h < 8]: )" +
+                          sum + R"(
+%5 = loop float16[b < b, h < 8, i < 256, j < 256]: %3[b, i, j, h] / %4[b, i, h]
+return %5)",
+                      any_order());
+  };
+  const std::string mask = "%0[b, i, j]", sum = "sum{j < 256}(%3[b, i, j, h])", rows = "order(0, 3, 1, 2): tanh";
+  EXPECT_THAT(scores(mask, sum), HasSubstr(rows));
+  EXPECT_THAT(scores(mask, "sum{j < 256}(%3[b, j, i, h])"), Not(HasSubstr(rows)));  // a sum along another dim
+  EXPECT_THAT(scores("%2[b, i, j, h]", sum), Not(HasSubstr(rows)));                 // what it reads has heads last
+}
+
 std::string attention(const std::string& rest) {
   return R"(%0 = input float16[n, t, 64]
 %1 = input float16[n, 2, t, 32]
