@@ -8,8 +8,9 @@ the libraries' code.
 from __future__ import annotations
 
 import zoo_images
+import zoo_restoration
 import zoo_sets
 import zoo_signals
 
 #: Functions that make the module, and its inputs for a batch.
-FIELDS = zoo_images.MODELS | zoo_signals.MODELS | zoo_sets.MODELS
+FIELDS = zoo_restoration.MODELS | zoo_images.MODELS | zoo_signals.MODELS | zoo_sets.MODELS

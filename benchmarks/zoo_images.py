@@ -1,4 +1,4 @@
-"""Restoration, generation and segmentation of images and volumes, for the zoo: as their papers describe them."""
+"""Generation, segmentation and classification of images and volumes, for the zoo: as their papers describe them."""
 
 from __future__ import annotations
 
@@ -10,123 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from zoo_inputs import Inputs, normal
-
-
-class ResidualDense(nn.Module):
-    """Of ESRGAN's generator (Wang et al., 2018): five convolutions, each reads all before it."""
-
-    def __init__(self, channels: int = 64, growth: int = 32):
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Conv2d(channels + k * growth, growth, 3, padding=1) for k in range(4))
-        self.last = nn.Conv2d(channels + 4 * growth, channels, 3, padding=1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        parts = [x]
-        for layer in self.layers:
-            parts.append(F.leaky_relu(layer(torch.cat(parts, 1)), 0.2))
-        return x + 0.2 * self.last(torch.cat(parts, 1))
-
-
-class Esrgan(nn.Module):
-    def __init__(self, blocks: int = 4):
-        super().__init__()
-        self.first = nn.Conv2d(3, 64, 3, padding=1)
-        self.body = nn.Sequential(*(ResidualDense() for _ in range(3 * blocks)))
-        self.after = nn.Conv2d(64, 64, 3, padding=1)
-        self.up = nn.ModuleList(nn.Conv2d(64, 64, 3, padding=1) for _ in range(2))
-        self.high, self.last = nn.Conv2d(64, 64, 3, padding=1), nn.Conv2d(64, 3, 3, padding=1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.first(x)
-        y = y + self.after(self.body(y))
-        for layer in self.up:
-            y = F.leaky_relu(layer(F.interpolate(y, scale_factor=2.0, mode="nearest")), 0.2)
-        return self.last(F.leaky_relu(self.high(y), 0.2))
-
-
-class Edsr(nn.Module):
-    """EDSR-baseline (Lim et al., 2017): residual blocks without norms, sub-pixel upsampling."""
-
-    def __init__(self, width: int = 64, blocks: int = 16):
-        super().__init__()
-        self.first = nn.Conv2d(3, width, 3, padding=1)
-        self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1))
-            for _ in range(blocks)
-        )
-        self.up = nn.Sequential(
-            nn.Conv2d(width, 4 * width, 3, padding=1),
-            nn.PixelShuffle(2),
-            nn.Conv2d(width, 4 * width, 3, padding=1),
-            nn.PixelShuffle(2),
-            nn.Conv2d(width, 3, 3, padding=1),
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        first = y = self.first(x)
-        for block in self.blocks:
-            y = y + 0.1 * block(y)
-        return self.up(y + first)
-
-
-class LayerNormImage(nn.Module):
-    def __init__(self, channels: int):
-        super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        mean = x.mean(1, keepdim=True)
-        variance = (x - mean).pow(2).mean(1, keepdim=True)
-        y = (x - mean) / (variance + 1e-6).sqrt()
-        return self.weight.view(1, -1, 1, 1) * y + self.bias.view(1, -1, 1, 1)
-
-
-class NafBlock(nn.Module):
-    """NAFNet (Chen et al., 2022): halves of channels multiply each other in place of an activation."""
-
-    def __init__(self, c: int):
-        super().__init__()
-        self.norm1, self.norm2 = LayerNormImage(c), LayerNormImage(c)
-        self.conv1, self.conv2 = nn.Conv2d(c, 2 * c, 1), nn.Conv2d(2 * c, 2 * c, 3, padding=1, groups=2 * c)
-        self.conv3, self.attention = nn.Conv2d(c, c, 1), nn.Conv2d(c, c, 1)
-        self.conv4, self.conv5 = nn.Conv2d(c, 2 * c, 1), nn.Conv2d(c, c, 1)
-        self.beta, self.gamma = nn.Parameter(torch.ones(1, c, 1, 1)), nn.Parameter(torch.ones(1, c, 1, 1))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        a, b = self.conv2(self.conv1(self.norm1(x))).chunk(2, dim=1)
-        y = a * b
-        y = y * self.attention(F.adaptive_avg_pool2d(y, 1))
-        y = x + self.beta * self.conv3(y)
-        a, b = self.conv4(self.norm2(y)).chunk(2, dim=1)
-        return y + self.gamma * self.conv5(a * b)
-
-
-class NafNet(nn.Module):
-    def __init__(self, width: int = 32, depths: tuple[int, ...] = (2, 2, 4)):
-        super().__init__()
-        self.first, self.last = nn.Conv2d(3, width, 3, padding=1), nn.Conv2d(width, 3, 3, padding=1)
-        self.down, self.encoders, self.decoders, self.up = (nn.ModuleList() for _ in range(4))
-        c = width
-        for depth in depths:
-            self.encoders.append(nn.Sequential(*(NafBlock(c) for _ in range(depth))))
-            self.down.append(nn.Conv2d(c, 2 * c, 2, 2))
-            c *= 2
-        self.middle = nn.Sequential(*(NafBlock(c) for _ in range(2)))
-        for _ in depths:
-            self.up.append(nn.Sequential(nn.Conv2d(c, 2 * c, 1, bias=False), nn.PixelShuffle(2)))
-            c //= 2
-            self.decoders.append(NafBlock(c))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y, skips = self.first(x), []
-        for encoder, down in zip(self.encoders, self.down, strict=True):
-            y = encoder(y)
-            skips.append(y)
-            y = down(y)
-        y = self.middle(y)
-        for decoder, up, skip in zip(self.decoders, self.up, skips[::-1], strict=True):
-            y = decoder(up(y) + skip)
-        return x + self.last(y)
 
 
 class Double(nn.Sequential):
@@ -298,20 +181,6 @@ class VectorQuantised(nn.Module):
         return self.up(y)
 
 
-class Dncnn(nn.Module):
-    """Noise of a grey image (DnCNN, Zhang et al., 2017)."""
-
-    def __init__(self, width: int = 64, layers: int = 15):
-        super().__init__()
-        parts: list[nn.Module] = [nn.Conv2d(1, width, 3, padding=1), nn.ReLU()]
-        for _ in range(layers):
-            parts += [nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
-        self.layers = nn.Sequential(*parts, nn.Conv2d(width, 1, 3, padding=1))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x - self.layers(x)
-
-
 class Dcgan(nn.Module):
     """Generator of DCGAN (Radford et al., 2016): transposed convolutions from one pixel to 64 x 64."""
 
@@ -410,46 +279,6 @@ class StyleTransfer(nn.Module):
         return self.up(x)
 
 
-class ChannelAttention(nn.Module):
-    """A block of Restormer (Zamir et al., 2022): attention between channels, and a gated depthwise network."""
-
-    def __init__(self, c: int, heads: int):
-        super().__init__()
-        self.heads, hidden = heads, int(c * 2.66)
-        self.norm1, self.norm2 = LayerNormImage(c), LayerNormImage(c)
-        self.temperature = nn.Parameter(torch.ones(heads, 1, 1))
-        self.qkv, self.local = nn.Conv2d(c, 3 * c, 1), nn.Conv2d(3 * c, 3 * c, 3, padding=1, groups=3 * c)
-        self.out, self.into = nn.Conv2d(c, c, 1), nn.Conv2d(c, 2 * hidden, 1)
-        self.depthwise, self.last = (
-            nn.Conv2d(2 * hidden, 2 * hidden, 3, padding=1, groups=2 * hidden),
-            nn.Conv2d(hidden, c, 1),
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, c, h, w = x.shape
-        q, k, v = (t.reshape(batch, self.heads, -1, h * w) for t in self.local(self.qkv(self.norm1(x))).chunk(3, 1))
-        scores = (F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).transpose(-2, -1) * self.temperature).softmax(-1)
-        x = x + self.out((scores @ v).reshape(batch, c, h, w))
-        a, b = self.depthwise(self.into(self.norm2(x))).chunk(2, 1)
-        return x + self.last(F.gelu(a) * b)
-
-
-class Restormer(nn.Module):
-    def __init__(self, width: int = 48):
-        super().__init__()
-        self.first, self.last = nn.Conv2d(3, width, 3, padding=1, bias=False), nn.Conv2d(2 * width, 3, 3, padding=1)
-        self.one = nn.Sequential(*(ChannelAttention(width, 1) for _ in range(2)))
-        self.down = nn.Sequential(nn.Conv2d(width, width // 2, 3, padding=1, bias=False), nn.PixelUnshuffle(2))
-        self.two = nn.Sequential(*(ChannelAttention(2 * width, 2) for _ in range(3)))
-        self.up = nn.Sequential(nn.Conv2d(2 * width, 4 * width, 3, padding=1, bias=False), nn.PixelShuffle(2))
-        self.three = ChannelAttention(2 * width, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.one(self.first(x))
-        y = torch.cat([self.up(self.two(self.down(y))), y], 1)
-        return x + self.last(self.three(y))
-
-
 class SmallResNet(nn.Module):
     """ResNet-20 for images of 32 x 32 (He et al., 2016)."""
 
@@ -533,21 +362,16 @@ class VolumePatches(nn.Module):
 
 #: With inputs of a batch.
 MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs]] = {
-    "esrgan_4": (Esrgan, normal((3, 128, 128))),
-    "edsr": (Edsr, normal((3, 128, 128))),
-    "nafnet": (NafNet, normal((3, 256, 256))),
     "unet": (lambda: Unet(3, 64, 5, 2), normal((3, 256, 256))),
     "unet_3d": (lambda: Unet(1, 32, 5, 3, dims=3), normal((1, 64, 64, 64))),
     "stylegan2_128": (StyleGan, normal((512,))),
     "cyclegan": (CycleGan, normal((3, 256, 256))),
     "vq_vae": (VectorQuantised, normal((3, 128, 128))),
     "unetr": (VolumePatches, normal((1, 64, 64, 64))),
-    "dncnn": (Dncnn, normal((1, 128, 128))),
     "dcgan": (Dcgan, normal((100,))),
     "pix2pix": (Pix2Pix, normal((3, 256, 256))),
     "simple_pose": (SimplePose, normal((3, 256, 192))),
     "style_transfer": (StyleTransfer, normal((3, 256, 256))),
-    "restormer_7": (Restormer, normal((3, 128, 128))),
     "resnet20_32": (SmallResNet, normal((3, 32, 32))),
     "go_8": (BoardNetwork, normal((17, 19, 19))),
 }

@@ -56,6 +56,10 @@ class Filler {
       if (taps_become_channels(n, c, vec)) return;
       return reject("too many channels would be zeros");
     }
+    // Without strides, where that leaves at most half of K (7 x 7: 24 instead of 56 for each line of taps), copying
+    // pixels for several taps costs less than multiplying zeros.
+    const std::int64_t terms = (channels * taps + vec - 1) / vec * vec;
+    if (pace == 1 && 2 * terms <= taps * filled && taps_become_channels(n, c, vec)) return;
     if (options_.short_vectors && folds_in_place(n, c, channels, taps)) return;
     const std::int64_t groups = (pace - step + taps + pace - 1) / pace;  // taps of the new last dim
     const Expr inner = pace * filled, width = idx::floordiv(out->shape[last + 2], outputs_of_window) + (groups - 1);

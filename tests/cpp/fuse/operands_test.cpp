@@ -190,6 +190,22 @@ return %4)",
               filling());
 }
 
+// With eight channels a line of seven taps would have 56 elements, 35 of them zeros.
+TEST(FillChannels, TapsOfALargeWindowBecomeChannels) {
+  EXPECT_THAT(after_pass("fill_channels", R"(%0 = input float16[n, 3, 38, 38]
+%1 = constant float16[64, 3, 7, 7] {...}
+%2 = conv float16[n, 64, 32, 32]: %0, %1
+return %2)",
+                         filling()),
+              HasSubstr("[i0 < n, i1 < 24, i2 < 38, i3 < 32]"));
+  EXPECT_THAT(after_pass("fill_channels", R"(%0 = input float16[n, 3, 34, 34]
+%1 = constant float16[64, 3, 3, 3] {...}
+%2 = conv float16[n, 64, 32, 32]: %0, %1
+return %2)",
+                         filling()),
+              HasSubstr("[i0 < n, i1 < 8, i2 < 34, i3 < 34]"));
+}
+
 // Many channels get zeros, and keep their window.
 TEST(FillChannels, ManyChannelsAreFilled) {
   const char* graph = R"(%0 = input float16[n, 150, 400]
