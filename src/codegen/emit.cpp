@@ -216,8 +216,12 @@ std::string Emitter::compute(const Expr& e) {
       if (local != locals_.end()) return local->second;
       check(e->args.size() == 1, "a load that is not flat");
       const std::string at = value(e->args[0]);
-      text = guard_.empty() ? fmt::format("{}[{}]", buffer(e->value), at)
-                            : fmt::format("load_if({} + {}, {})", buffer(e->value), at, guard_);
+      if (guard_.empty())
+        text = fmt::format("{}[{}]", buffer(e->value), at);
+      else if (guards_addresses)
+        text = fmt::format("{}[{} ? {} : 0]", buffer(e->value), guard_, at);
+      else
+        text = fmt::format("load_if({} + {}, {})", buffer(e->value), at, guard_);
       if (e->dtype == DType::kBool) text += " != 0";
       break;
     }
@@ -279,6 +283,16 @@ bool is_short(const Expr& e) {
   return operations <= kMost && !e->has_reduce;
 }
 
+// Whether all tensors that `e` loads have a first element, whatever the sizes of the inputs.
+bool has_elements(const Expr& e) {
+  bool all = true;
+  visit(e, [&](const Expr& x) {
+    if (x->op != Op::kLoad) return;
+    for (const Expr& n : x->value->shape) all = all && is_const(n) && n->i > 0;
+  });
+  return all;
+}
+
 }  // namespace
 
 // Both sides are computed; loads of the side that is not selected give 0.
@@ -316,7 +330,8 @@ std::string Emitter::selection(const Expr& e) {
     return false;
   });
   for (const Expr& part : both) value(part);
-  if (guards_loads && is_short(x) && is_short(y)) return guarded_selection(e, c);
+  if (guards_loads && is_short(x) && is_short(y) && (!guards_addresses || has_elements(e)))
+    return guarded_selection(e, c);
   line(fmt::format("{} {};", type_of(e), name));
   open("if (" + c + ")");
   line(fmt::format("{} = {};", name, value(x)));

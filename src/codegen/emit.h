@@ -71,8 +71,10 @@ class Emitter {
   /// Quantisation by a known scale multiplies instead of dividing (emit_quantize.cpp), which suits GPUs.
   bool quantizes = false;
   /// Sides of a short select are computed without branches, in which loads would wait for each other: loads take the
-  /// condition (NVIDIA only, of values that the kernel does not write).
+  /// condition (of values that the kernel does not write).
   bool guards_loads = false;
+  /// Such loads read the tensor's first element where their side is not selected, instead of being skipped (AMD).
+  bool guards_addresses = false;
   /// Casts between int64 and floats go through int32 where the value is known to fit (known_range.h), which suits
   /// vectors.
   bool vector_casts = false;

@@ -23,6 +23,7 @@ GpuGenerator::GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& optio
       emit_(text_) {
   emit_.plain_reductions = true;
   emit_.quantizes = true;
+  emit_.guards_addresses = options.any_address;
   for (const Stage& s : kernel.stages)
     emit_.scales_are_arguments |= of_eight_bits(s.out->dtype) || loads_eight_bits(s.body);
   emit_.for_halves = std::all_of(kernel.stages.begin(), kernel.stages.end(), [&](const Stage& s) {

@@ -15,7 +15,7 @@ constexpr std::int64_t kMostElements = 128;                // of one operand, wh
 constexpr std::int64_t kFewElements = 64;                  // with which several workgroups hide each other's waits
 constexpr std::int64_t kLeastElements = 8;                 // of a column, for each thread of a team
 constexpr std::int64_t kLine = 128;                        // bytes that neighbouring threads load
-constexpr std::int64_t kWorkgroups = 512;                  // that keep a card busy
+constexpr std::int64_t kLeastGroups = 128;                 // workgroups that keep a card busy
 constexpr std::int64_t kShortRun = 64, kShortestRun = 32;  // the same where columns are long or few
 constexpr int kInFlight = 8;                               // packs of a thread, of columns that are read again
 
@@ -148,8 +148,10 @@ bool GpuGenerator::plan_columns_in_registers(Columns& c, std::int64_t columns) c
   const auto share = [&] { return (c.length * width + kGpuThreads - 1) / kGpuThreads; };
   const auto fits = [&] { return share() * bytes <= kMostKept && share() * v <= kMostElements; };
   const auto run = [&] { return width * v * widest; };
-  while (run() > kShortRun && (share() * v > kFewElements || (packs < kWorkgroups * width && share() > kLeastElements)))
-    width /= 2;
+  const std::int64_t enough = std::max<std::int64_t>(kLeastGroups, 2 * least_threads_ / kGpuThreads);
+  // A card with few units (RDNA's) has registers for more elements of a thread, and is kept busy by few workgroups.
+  const std::int64_t most = enough > kLeastGroups ? kFewElements : kMostElements;
+  while (run() > kShortRun && (share() * v > most || (packs < enough * width && share() > kLeastElements))) width /= 2;
   while (run() > kShortestRun && !fits()) width /= 2;
   c.team = kGpuThreads / width;
   c.kept = fits();

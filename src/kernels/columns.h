@@ -29,24 +29,30 @@ SDX_FN u32 halve_columns(T (&x)[V], u32 h, u32& first, u32& left, F combine) {
 }
 #endif
 
-/// The same for teams whose threads are kThreads / team apart, with V values each.
+/// The same as reduce_team() for teams whose threads are kThreads / team apart, with V values each.
 template <class T, int V, class F>
 SDX_FN void reduce_columns(T (&x)[V], u32 team, F combine) {
   const u32 width = kThreads / team, in_wave = width < kWave ? width : kWave;
-  u32 first = 0, left = V, h = width;
+  const u32 id = thread_id(), waves = kThreads / kWave, rows = team < waves ? team : waves;
 #if defined(__AMDGCN__)
-  h = halve_columns<V / 2>(x, h, first, left, combine);
-#endif
+  u32 first = 0, left = V, h = halve_columns<V / 2>(x, width, first, left, combine);
   const u32 distinct = h < kWave ? h : kWave;
   for (; h < kWave; h *= 2)
 #pragma clang loop unroll(full)
     for (int l = 0; l < V; ++l)
       if (u32(l) < left) x[l] = combine(x[l], from_lane_xor(x[l], h));
-  const u32 id = thread_id(), waves = kThreads / kWave, rows = team < waves ? team : waves;
   if (id % kWave < distinct)
 #pragma clang loop unroll(full)
     for (int l = 0; l < V; ++l)
       if (u32(l) < left) column_scratch<T, V>[(id / kWave * in_wave + id % in_wave) * V + first + l] = x[l];
+#else
+  for (u32 h = width; h < kWave; h *= 2)
+#pragma clang loop unroll(full)
+    for (int l = 0; l < V; ++l) x[l] = combine(x[l], from_lane_xor(x[l], h));
+  if (id % kWave < in_wave)
+#pragma clang loop unroll(full)
+    for (int l = 0; l < V; ++l) column_scratch<T, V>[(id / kWave * in_wave + id % kWave) * V + l] = x[l];
+#endif
   barrier();
 #pragma clang loop unroll(full)
   for (int l = 0; l < V; ++l) x[l] = column_scratch<T, V>[id % width * V + l];

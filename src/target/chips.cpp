@@ -97,6 +97,7 @@ constexpr KernelPolicy kAmdPolicy = {.narrow_indices = true,
                                      .half_extremes = true,
                                      .any_address = true,
                                      .long_rows = true,
+                                     .guarded_loads = true,
                                      .joins_bounds = true,
                                      .subpixel_convolution = true,
                                      .octet_results = true};
