@@ -81,7 +81,7 @@ class Routine {
         {"group", "routines_scatter.h", &Routine::group},
         {"nonzero", "routines_scatter.h", &Routine::nonzero},
         {"scan", "routines_scan.h", &Routine::scan},
-        {"topk", "routines_topk.h", &Routine::topk},
+        {"topk", "routines_topk_wave.h", &Routine::topk},
         {"unique", "routines_order.h", &Routine::unique},
         {"nms", "routines_boxes.h", &Routine::nms},
         {"det", "routines_boxes.h", &Routine::det},

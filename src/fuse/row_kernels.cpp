@@ -20,6 +20,7 @@ constexpr std::size_t kMaxMembers =
 constexpr std::int64_t kShortColumn = 32;       // elements that a thread keeps in registers
 constexpr std::int64_t kFewRows = 256;          // with a workgroup each, they leave a GPU idle
 constexpr std::int64_t kManyElements = 131072;  // in few rows together, from which on a separate kernel pays
+constexpr std::int64_t kMuchForOne = 32768;     // of one row: a workgroup takes longer for them than a launch
 constexpr std::int64_t kMuchLonger = 16;        // than what is reduced: reading that again is cheap
 constexpr std::int64_t kLongRow = 2048;         // elements that a workgroup or more divide
 constexpr std::int64_t kMostParts = 128;        // partial results of a row, which every workgroup combines
@@ -234,7 +235,7 @@ class Grouper {
         known &= is_const_int(terms, count);
         longest = std::max(longest, count);
       });
-    return known && rows * length >= kManyElements && length >= kMuchLonger * longest;
+    return known && (rows * length >= kManyElements || length >= kMuchForOne) && length >= kMuchLonger * longest;
   }
 
   // Whether the rows of the loop's result run across memory (a normalised image whose channels are last). Each row
@@ -404,7 +405,9 @@ class Grouper {
         Node* p = v->producer;
         if (!p || v->graph != &g_ || !joinable(p) || p->as<LoopOp>()->body->has_reduce) continue;
         std::vector<int> outer_at;
-        if (!feeds_rows(p, outer_at) || depends_through_outside(members_.back().node, p)) continue;
+        if (!feeds_rows(p, outer_at) || longer_than_few_rows(p, outer_at) ||
+            depends_through_outside(members_.back().node, p))
+          continue;
         members_.push_back({p, outer_at});
         return true;
       }

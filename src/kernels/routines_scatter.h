@@ -209,8 +209,8 @@ SDX_FN void atomic_add(T* to, Pack<T, N> x) {
     atomic_add_16_bytes(to, &x);
 #endif
   } else {
-#if defined(__AMDGCN__) && !defined(__gfx90a__)
-    // gfx90a's instruction does not change memory that the host caches, where results may be.
+#if defined(__AMDGCN__) && !defined(SDX_NO_FLOAT_ATOMICS)
+    // CDNA 2's instruction does not change memory that the host caches, where results may be.
     [[clang::atomic(no_remote_memory, no_fine_grained_memory, ignore_denormal_mode)]]
 #endif
     {

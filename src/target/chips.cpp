@@ -425,6 +425,7 @@ std::vector<std::string> kernel_definitions(const Chip& c) {
   if (c.has(kBfloat16Convert)) out.emplace_back("SDX_BF16_CONVERT=1");
   if (c.is_nvidia() && c.float8 == Float8::kOcp) out.emplace_back("SDX_F8_CONVERT=1");
   if (c.has(kWideLoadsToLds)) out.emplace_back("SDX_LOADS_TO_LDS=1");
+  if (c.family == ChipFamily::kCdna2) out.emplace_back("SDX_NO_FLOAT_ATOMICS=1");
   if (c.has(kNativeMaximum)) out.emplace_back("SDX_NATIVE_MAXIMUM=1");
   return out;
 }

@@ -98,6 +98,23 @@ return %3)",
   EXPECT_THAT(kernels_of(stack(4)), ElementsAre("loop window + stack"));
 }
 
+// Of an image's tokens one is normalised (the class token). With its image, a workgroup would compute all the others,
+// which takes longer than a launch.
+TEST(Groups, MuchMoreThanIsReducedIsAKernelOfItsOwn) {
+  FuseOptions gpu = any_device();
+  gpu.split_reductions = true;
+  const auto one_of = [](int tokens) {
+    return fmt::format(R"(%0 = input float32[n, {0}, 128]
+%1 = loop float32[b < n, t < {0}, c < 128]: exp(%0[b, t, c]) @"feeds"
+%2 = loop float32[b < n]: sum{{c < 128}}(%1[b, 0, c]) @"sum"
+%3 = loop float32[b < n, c < 128]: %1[b, 0, c] * %2[b] @"norm"
+return %3)",
+                       tokens);
+  };
+  EXPECT_THAT(kernels_of(one_of(785), gpu), ElementsAre("loop feeds", "loop sum + norm"));
+  EXPECT_THAT(kernels_of(one_of(8), gpu), ElementsAre("loop feeds + sum + norm"));
+}
+
 // A part of a softmax's result, which is copied for a GEMM: rows of one length stay in registers, so it is not copied
 // there.
 TEST(Groups, RowsOfAnotherLengthAreKernelsOfTheirOwn) {

@@ -51,14 +51,14 @@ class Call:
         shapes = {n: list(in_memory(dims_of(inputs[k]), last)) for n, (k, last) in zip(self.names, self.taken)}
         found = program.model.output_shapes(shapes)
         self.made = [(o, found[o.name]) for o in program.outputs]
-        self.strides = [strides_of([n or 0 for n in shape]) for _, shape in self.made]
+        self.sizes = [tuple(n or 0 for n in shape) for _, shape in self.made]  # known ones if there is a bound call
+        self.strides = [strides_of(size) for size in self.sizes]
         self.bound: Any = None
         if all(None not in shape for _, shape in self.made):
             feed = {n: self.raw(0, inputs[k], shapes[n]) for n, (k, _) in zip(self.names, self.taken)}
             places = {
-                o.name: (0, NAMES[o.dtype], list(shape), o.device.type == "cuda")
-                for o, shape in self.made
-                if None not in shape
+                o.name: (0, NAMES[o.dtype], list(size), o.device.type == "cuda")
+                for (o, _), size in zip(self.made, self.sizes, strict=True)
             }
             self.bound = self.native.bind(feed, places, 0, 0, not self.on_gpu, [], [])
 
@@ -90,8 +90,8 @@ class Call:
 
     def run(self, addresses: list[int]) -> list[torch.Tensor]:
         got = [
-            empty(shape, strides, o.dtype, o.device)
-            for (o, shape), strides in zip(self.made, self.strides, strict=True)
+            empty(size, strides, o.dtype, o.device)
+            for (o, _), size, strides in zip(self.made, self.sizes, self.strides, strict=True)
         ]
         places = [x.data_ptr() for x in got]
         if not self.on_gpu:
