@@ -226,15 +226,7 @@ class Grouper {
     for (std::size_t k = 0; k < l->vars.size(); ++k)
       if (outer_at[k] < 0) inner = inner * l->vars[k]->args[0];
     bool known = is_const_int(inner, length);
-    for (const Member& m : members_)
-      visit(m.node->as<LoopOp>()->body, [&](const Expr& x) {
-        if (x->op != Op::kReduce) return;
-        Expr terms = 1;
-        std::int64_t count = 0;
-        for (const Expr& v : x->vars) terms = terms * v->args[0];
-        known &= is_const_int(terms, count);
-        longest = std::max(longest, count);
-      });
+    for (const Member& m : members_) known &= most_terms(*m.node, longest);
     return known && (rows * length >= kManyElements || length >= kMuchForOne) && length >= kMuchLonger * longest;
   }
 

@@ -1,6 +1,8 @@
 // See row_queries.h.
 #include "fuse/row_queries.h"
 
+#include <algorithm>
+
 #include "graph/analysis.h"
 
 namespace sardonyx {
@@ -30,6 +32,19 @@ std::vector<std::int64_t> row_lengths(const Node& loop, const std::vector<int>& 
     add(terms);
   });
   return found;
+}
+
+bool most_terms(const Node& loop, std::int64_t& longest) {
+  bool known = true;
+  visit(loop.as<LoopOp>()->body, [&](const Expr& x) {
+    if (x->op != Op::kReduce) return;
+    Expr terms = 1;
+    std::int64_t count = 0;
+    for (const Expr& v : x->vars) terms = terms * v->args[0];
+    known &= is_const_int(terms, count);
+    longest = std::max(longest, count);
+  });
+  return known;
 }
 
 Exprs innermost_of(const Node& loop) {
