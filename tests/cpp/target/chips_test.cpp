@@ -66,7 +66,7 @@ TEST(Chips, DefinitionsOfEachFamily) {
   EXPECT_THAT(kernel_definitions(chip_of("gfx1030")), ElementsAre("SDX_WAVE=32"));
   EXPECT_THAT(kernel_definitions(chip_of("gfx90a")),
               ElementsAre("SDX_WAVE=64", "SDX_MATRIX_LAYOUT=kMfma", "SDX_MATRIX_F32=4", "SDX_MATRIX_F16=16",
-                          "SDX_MATRIX_BF16=16", "SDX_MATRIX_I8=16"));
+                          "SDX_MATRIX_BF16=16", "SDX_MATRIX_I8=16", "SDX_NO_FLOAT_ATOMICS=1"));
   EXPECT_THAT(kernel_definitions(chip_of("gfx950")),
               ElementsAre("SDX_WAVE=64", "SDX_MATRIX_LAYOUT=kMfma", "SDX_MATRIX_F32=4", "SDX_MATRIX_F16=32",
                           "SDX_MATRIX_BF16=32", "SDX_MATRIX_I8=32", "SDX_MATRIX_F8_OCP=32", "SDX_DIES=8",
