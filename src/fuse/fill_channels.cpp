@@ -9,6 +9,7 @@ namespace sardonyx {
 namespace {
 
 constexpr std::int64_t kMostChannels = 32;  // with more, pixels are not folded, and only channels added
+constexpr std::int64_t kMostTaps = 64;      // taps and channels of an image that is copied for each tap
 constexpr std::int64_t kMostFilled = 3;     // channels with padding, relative to without: zeros are multiplied too
 
 class Filler {
@@ -118,7 +119,7 @@ class Filler {
     std::int64_t channels = 0, taps = 0;
     if (!is_const_int(x->shape[1], channels) || !is_const_int(w->shape[last + 2], taps)) return false;
     const std::int64_t terms = channels * taps, filled = (terms + vec - 1) / vec * vec;
-    if (filled > kMostFilled * terms) return false;
+    if (filled > kMostFilled * terms || filled > kMostTaps) return false;
 
     // image[.., r * channels + c, .., j] = x[.., c, .., stride * j + dilation * r - pad], zero outside
     Exprs vars = vars_of(x->shape);

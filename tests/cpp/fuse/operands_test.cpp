@@ -190,6 +190,16 @@ return %4)",
               filling());
 }
 
+// Of a long signal, 251 copies would take more memory than they are worth.
+TEST(FillChannels, ManyTapsOfOneChannelStay) {
+  const char* graph = R"(%0 = input float16[n, 1, samples]
+%1 = constant float16[80, 1, 251] {...}
+%2 = conv float16[n, 80, samples - 250]: %0, %1 @"sinc"
+return %2)";
+  expect_unchanged("fill_channels", graph, filling());
+  EXPECT_THAT(remarks_of("fill_channels", graph, filling()), ElementsAre("sinc: too many channels would be zeros"));
+}
+
 // With eight channels a line of seven taps would have 56 elements, 35 of them zeros.
 TEST(FillChannels, TapsOfALargeWindowBecomeChannels) {
   EXPECT_THAT(after_pass("fill_channels", R"(%0 = input float16[n, 3, 38, 38]
