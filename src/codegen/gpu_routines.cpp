@@ -24,8 +24,9 @@ constexpr std::int64_t kMostPartedLines = 256, kShortColumn = 64, kManyColumns =
 
 // Of recurrent layers: 32-bit registers for a thread's weights, workgroups of a cluster, lanes of a unit, units (more
 // would make much code), bytes of shared memory besides weights and states.
-constexpr std::int64_t kMostWeights = 192, kMostClusterWeights = 128, kMostCluster = 8, kMostSlices = 16,
-                       kMostHidden = 2048, kOtherShared = 1024;
+constexpr std::int64_t kMostWeights = 192, kMostClusterWeights = 128, kMostCluster = kPortableCluster,
+                       kMostLargeCluster = 16, kMostSlices = 16, kMostHidden = 2048, kOtherShared = 1024;
+constexpr int kUnitsOfGpc = 18;  // multiprocessors that can share a cluster: all of a large one are on one GPC
 
 // The kernels' type for elements that are compared or added; null for others.
 const char* element(DType t) {
@@ -376,7 +377,7 @@ class Routine {
     const std::int64_t words = gates * (halves ? 2 : 4), rows = round_up(hidden, 4 * slices), fours = rows / slices / 4;
     // float16 needs registers to convert to.
     const std::int64_t registers = chip_.has(Feature::kClusters) ? kMostClusterWeights : kMostWeights,
-                       most = halves ? registers * 3 / 4 : registers;
+                       most = halves && cluster <= kMostCluster ? registers * 3 / 4 : registers;
     const std::int64_t held = std::min(fours, most / words), bytes = (fours - held) * words * kWorkgroup * 4;
     const std::int64_t states = 2 * slices * rows * 4 + kOtherShared;
     if (shared ? bytes + states > chip_.lds.per_workgroup : bytes > 0) return {};
@@ -394,6 +395,10 @@ class Routine {
       if (auto n = divide(gates, hidden, c, false, true)) return n;
     for (std::int64_t c = most; narrow_ && c >= 1; c /= 2)
       if (auto n = divide(gates, hidden, c, true, true)) return n;
+    // Large clusters find no room beside others' work as easily.
+    for (std::int64_t slices = kMostSlices; narrow_ && most > 1 && slices >= 1; slices /= 2)
+      if (const std::int64_t c = (hidden * slices + kWorkgroup - 1) / kWorkgroup; c > most && c <= kMostLargeCluster)
+        if (auto n = divide(gates, hidden, c, true, true)) return n;
     return {};
   }
 
@@ -425,7 +430,10 @@ class Routine {
     const bool scans = in(0).dtype == DType::kFloat32 && (two_phases || !is_const(steps, 1));
     if (const auto n = recurrent_division(kind == 0 ? 1 : kind == 1 ? 3 : 4); n && scans) {
       // Few sequences each, so that all clusters run at once. Those of a part of the multiprocessors may not fit.
-      const int units = chip_.product().units, room = n->cluster > 1 ? units * 3 / 4 : units;
+      const std::int64_t units = chip_.product().units;
+      const std::int64_t room = n->cluster == 1              ? units
+                                : n->cluster <= kMostCluster ? units * 3 / 4
+                                                             : units / kUnitsOfGpc * n->cluster;
       const Expr together = idx::min(Expr(n->slices), idx::max(idx::ceildiv(d[0] * batch * Expr(n->cluster), room), 1));
       launch(layer + fmt::format(
                          "routine_recurrent_scan<RecurrentDivision<{}, {}, {}, {}, {}>, {}, {}>(layer, b0, b1, b2, b3, "

@@ -15,7 +15,8 @@ namespace {
 
 // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, _COMPUTE_CAPABILITY_MAJOR, _MINOR;
 // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.
-constexpr int kUnits = 16, kMajor = 75, kMinor = 76, kMaxDynamicShared = 8;
+constexpr int kUnits = 16, kMajor = 75, kMinor = 76, kMaxDynamicShared = 8,
+              kNonPortableCluster = 14;
 
 class CudaGpu : public DriverGpu {
  public:
@@ -43,6 +44,10 @@ class CudaGpu : public DriverGpu {
     const Scope scope(*this);
     driver().require(driver().set_function_attribute(function, kMaxDynamicShared, static_cast<int>(bytes)),
                      "reserving shared memory");
+  }
+  void allow_large_cluster(void* function) override {
+    const Scope scope(*this);
+    driver().require(driver().set_function_attribute(function, kNonPortableCluster, 1), "allowing large clusters");
   }
   TensorMap tensor_map(const TensorMapInfo& info, void* address) override {
     // Constants of cuda.h.

@@ -120,6 +120,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   virtual std::shared_ptr<GpuModule> load(const std::string& code, PtxAssembler assembler = {}) = 0;
   /// Must be called once for a kernel before launches with more than 48 KiB of GpuLaunch::shared_bytes.
   virtual void reserve_shared(void* function, std::uint32_t bytes) = 0;
+  /// Must be called once for a kernel whose cluster has more blocks than every GPU with clusters must support (8).
+  virtual void allow_large_cluster(void* function) = 0;
   /// A descriptor with which kernels copy parts of a tensor at `address` (device memory, aligned to 16 bytes). CUDA
   /// only.
   virtual TensorMap tensor_map(const TensorMapInfo& info, void* address) = 0;

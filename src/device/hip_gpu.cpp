@@ -23,6 +23,7 @@ class HipGpu : public DriverGpu {
     return std::make_shared<DriverModule>(std::static_pointer_cast<DriverGpu>(shared_from_this()), code.c_str());
   }
   void reserve_shared(void*, std::uint32_t) override {}  // launches may use all of LDS
+  void allow_large_cluster(void*) override {}            // there are none
   TensorMap tensor_map(const TensorMapInfo&, void*) override {
     fail(ErrorKind::kInternal, "internal error: {}: AMD's GPUs have no tensor maps", info_.name);
   }

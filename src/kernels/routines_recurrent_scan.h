@@ -98,18 +98,27 @@ struct Weights {
               __builtin_bit_cast(Words, read(r, unit, slice, N::kHeld + i, g));
   }
 
-  /// Sums over the state at `h` (of buffer and sequence) of the gates [First, First + Count), in all lanes of a unit.
-  template <u32 First, u32 Count, class State>
-  SDX_FN void sums(State* h, u32 slice, f32 (&sum)[Count]) const {
-    constexpr u32 kParts = Count == 1 ? 4 : Count == 2 ? 2 : 1;  // sums that do not wait for one another
-    f32 part[Count][kParts] = {};
+  /// Sums over the states of Sequences neighbours from `h` on (in its buffer) of the gates [First, First + Count), in all
+  /// lanes of a unit.
+  template <u32 First, u32 Count, u32 Sequences, class State>
+  SDX_FN void sums(State* h, u32 slice, f32 (&sum)[Sequences][Count]) const {
+    constexpr u32 kSums = Count * Sequences, kParts = kSums == 1 ? 4 : kSums == 2 ? 2 : 1;  // that do not wait
+    f32 part[Sequences][Count][kParts] = {};
     const auto add = [&](u32 i, auto weights) SDX_LAMBDA {
-      const Four x = *(const __attribute__((address_space(3))) Four*)(h + (i * N::kSlices + slice) * 4);
+      Four x[Sequences];
+#pragma clang loop unroll(full)
+      for (u32 k = 0; k < Sequences; ++k)
+        x[k] = *(const __attribute__((address_space(3))) Four*)(h + k * N::kRows + (i * N::kSlices + slice) * 4);
 #pragma clang loop unroll(full)
       for (u32 g = 0; g < Count; ++g) {
         const FourOf<T> own = weights(First + g);
 #pragma clang loop unroll(full)
-        for (u32 e = 0; e < 4; ++e) part[g][e % kParts] = fma(x[e], unpacked<T>(own, e), part[g][e % kParts]);
+        for (u32 e = 0; e < 4; ++e) {
+          const f32 weight = unpacked<T>(own, e);
+#pragma clang loop unroll(full)
+          for (u32 k = 0; k < Sequences; ++k)
+            part[k][g][e % kParts] = fma(x[k][e], weight, part[k][g][e % kParts]);
+        }
       }
     };
 #pragma clang loop unroll(full)
@@ -124,11 +133,13 @@ struct Weights {
         });
     }
 #pragma clang loop unroll(full)
-    for (u32 g = 0; g < Count; ++g) {
+    for (u32 k = 0; k < Sequences; ++k)
 #pragma clang loop unroll(full)
-      for (u32 e = 1; e < kParts; ++e) part[g][0] += part[g][e];
-      sum[g] = reduce_lanes(part[g][0], N::kSlices, [](f32 a, f32 b) { return a + b; });
-    }
+      for (u32 g = 0; g < Count; ++g) {
+#pragma clang loop unroll(full)
+        for (u32 e = 1; e < kParts; ++e) part[k][g][0] += part[k][g][e];
+        sum[k][g] = reduce_lanes(part[k][g][0], N::kSlices, [](f32 a, f32 b) { return a + b; });
+      }
   }
 };
 
@@ -305,11 +316,22 @@ SDX_FN void routine_recurrent_scan(RecurrentLayer<f32> layer, const f32* xw, con
   if (C > 1 && rank * N::kUnits + thread_id() / kWave * (kWave / S) >= H) return;
   // The sums of the gates [First, First + Count): those of this lane's sequence.
   const auto sums = [&]<u32 First, u32 Count>(u32 buffer, f32(&own_sum)[Count]) SDX_LAMBDA {
-    for (u32 k = 0; k < count; ++k) {
-      f32 sum[Count];
-      weights.template sums<First, Count>(h + buffer * kBuffer + k * N::kRows, slice, sum);
+    const auto add = [&]<u32 Sequences>(u32 k, f32(&sum)[Sequences][Count]) SDX_LAMBDA {
+      weights.template sums<First, Count, Sequences>(h + buffer * kBuffer + k * N::kRows, slice, sum);
 #pragma clang loop unroll(full)
-      for (u32 g = 0; g < Count; ++g) own_sum[g] = slice == k ? sum[g] : own_sum[g];
+      for (u32 j = 0; j < Sequences; ++j)
+#pragma clang loop unroll(full)
+        for (u32 g = 0; g < Count; ++g) own_sum[g] = slice == k + j ? sum[j][g] : own_sum[g];
+    };
+    u32 k = 0;
+    if constexpr (sizeof(typename N::Weight) == 2)  // converting a weight takes twice as long as multiplying with it
+      for (; k + 1 < count; k += 2) {
+        f32 sum[2][Count];
+        add(k, sum);
+      }
+    for (; k < count; ++k) {
+      f32 sum[1][Count];
+      add(k, sum);
     }
   };
   for (i32 s = 0; s < longest; ++s) {

@@ -19,6 +19,9 @@ enum class KernelFamily : std::uint8_t {
 /// "loop", "routine", "gemm", "attention", "custom".
 std::string_view name(KernelFamily family);
 
+/// Blocks of a cluster that every NVIDIA GPU with clusters runs; a kernel with more asks the driver for it.
+constexpr std::uint32_t kPortableCluster = 8;
+
 /// Launch bounds of a GPU kernel, and what follows from them for register allocation. 0: no bound.
 struct LaunchBounds {
   std::uint32_t threads = 0;     ///< threads of a block: the maximum on NVIDIA, exactly so many on AMD (0: 256)

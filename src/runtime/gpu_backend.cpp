@@ -45,6 +45,7 @@ void* GpuBackend::kernel(int number) const {
   const KernelInfo& info = program_->kernels[at];
   void* made = module(info.object).function(info.symbol.c_str());
   if (info.spec.shared_bytes > 0) gpu_.reserve_shared(made, info.spec.shared_bytes);
+  if (info.spec.bounds.cluster > kPortableCluster) gpu_.allow_large_cluster(made);
   kernels_[at] = made;
   return made;
 }
