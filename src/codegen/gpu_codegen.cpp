@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "codegen/gpu_generator.h"
+#include "codegen/window_costs.h"
 #include "fuse/windows.h"
 
 namespace sardonyx::codegen {
@@ -197,7 +198,7 @@ GpuLoopSource GpuGenerator::run() {
   const std::int64_t terms = longest(all);
   const bool one_thread = p && terms <= kFewTerms && many_outputs(*p);  // is enough for an output
   if (p && are_windows(*p, reductions)) {
-    windows(*p, 0);
+    windows(window::with_blocks_of_taps(*p), 0);
   } else if (const std::optional<Columns> c = columns_of(p)) {
     columns(*c);
   } else if (p && !p->vars.empty() && side_by_side(reductions, p->vars.back(), !one_thread)) {

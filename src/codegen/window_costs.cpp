@@ -19,6 +19,7 @@ namespace window {
 namespace {
 
 constexpr std::int64_t kMostWritten = 48;    // terms of a tile that are written out in the text
+constexpr std::int64_t kTapsOfBlock = 8;     // of long windows: with a tile's, loads of 19 packs for 32 terms
 constexpr std::int64_t kMostRowTaps = 100;   // taps that are written out where windows slide along rows of packs
 constexpr std::int64_t kMostRowTerms = 200;  // terms of a tile of such windows
 constexpr std::int64_t kMostUnrolled = 64;   // terms after clang has unrolled the remaining loops
@@ -44,6 +45,16 @@ bool meet(const Expr& r, const Expr& along, const Expr& v) {
         if (idx::provably_equal(step * Expr(u), tap * Expr(k))) return true;
   }
   return false;
+}
+
+// Whether taps of one output along v are those of another one along a dim of `outputs` but the last, in which packs
+// are.
+bool overlaps(const Expr& r, const Exprs& outputs, const Expr& v) {
+  Expr tap, rest;
+  for (const Expr& l : all_loads(r->args[0]))
+    if (uses_var(l, outputs.back()) && idx::split_affine(l->args[0], outputs.back(), tap, rest) && !is_const(tap, 1))
+      return false;
+  return std::any_of(outputs.begin(), outputs.end() - 1, [&](const Expr& o) { return meet(r, o, v); });
 }
 
 // Whether windows slide along v within a row of packs of `length` elements.
@@ -93,6 +104,42 @@ Exprs written_out(const Expr& r, const Expr& along, const Expr& lane, int rows) 
   for (const Expr& v : r->vars)
     if (std::any_of(out.begin(), out.end(), [&](const Expr& o) { return same(o, v); })) ordered.push_back(v);
   return ordered;
+}
+
+OutputLoop with_blocks_of_taps(const OutputLoop& p) {
+  OutputLoop out = p;
+  if (p.vars.size() < 2) return out;
+  const auto divided = [&](const Expr& r) -> Expr {
+    const auto kind = static_cast<ReduceKind>(r->i);
+    const Op op = kind == ReduceKind::kSum ? Op::kAdd : kind == ReduceKind::kMax ? Op::kMax : Op::kMin;
+    if (kind != ReduceKind::kSum && kind != ReduceKind::kMax && kind != ReduceKind::kMin) return {};
+    for (std::size_t k = 0; k < r->vars.size(); ++k) {
+      const Expr& v = r->vars[k];
+      std::int64_t n = 0;
+      if (!is_const_int(v->args[0], n) || n <= kMostWritten / 4 || !overlaps(r, p.vars, v)) continue;
+      const Expr block = loop_var(n / kTapsOfBlock), tap = loop_var(kTapsOfBlock);
+      Exprs vars = r->vars;
+      vars[k] = block;
+      vars.insert(vars.begin() + static_cast<std::ptrdiff_t>(k) + 1, tap);
+      const Expr blocks = reduce(kind, vars, substitute(r->args[0], {{v, block * Expr(kTapsOfBlock) + tap}}));
+      if (n % kTapsOfBlock == 0) return blocks;
+      vars = r->vars;
+      vars[k] = loop_var(n % kTapsOfBlock);
+      const Expr first = vars[k] + Expr(n / kTapsOfBlock * kTapsOfBlock);
+      return binary(op, blocks, freshen_reduce_vars(reduce(kind, vars, substitute(r->args[0], {{v, first}}))));
+    }
+    return {};
+  };
+  for (OutputLoop::Output& o : out.outputs) {
+    Exprs reductions;
+    top_reductions(o.body, reductions);
+    o.body = rewrite(o.body, [&](const Expr& e) {
+      const bool top = e->op == Op::kReduce &&
+                       std::any_of(reductions.begin(), reductions.end(), [&](const Expr& r) { return same(r, e); });
+      return top ? divided(e) : Expr();
+    });
+  }
+  return out;
 }
 
 std::vector<Assignments> combinations(const Exprs& vars) {

@@ -29,6 +29,10 @@ Exprs written_out(const Expr& r, const Expr& along, const Expr& lane, int rows);
 /// other.
 void write_out_row(const Expr& r, int length, Exprs& out);
 
+/// The same outputs; sums and extremes of windows with many taps along a dim in which they overlap become those of
+/// blocks of taps, and of the taps that are left. A tile of outputs then loads the elements of a block once.
+OutputLoop with_blocks_of_taps(const OutputLoop& p);
+
 /// All combinations of values of variables of known extents.
 std::vector<Assignments> combinations(const Exprs& vars);
 

@@ -15,8 +15,7 @@ namespace {
 
 // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, _COMPUTE_CAPABILITY_MAJOR, _MINOR;
 // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.
-constexpr int kUnits = 16, kMajor = 75, kMinor = 76, kMaxDynamicShared = 8,
-              kNonPortableCluster = 14;
+constexpr int kUnits = 16, kMajor = 75, kMinor = 76, kMaxDynamicShared = 8, kNonPortableCluster = 14;
 
 class CudaGpu : public DriverGpu {
  public:

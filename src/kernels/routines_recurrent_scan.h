@@ -98,8 +98,8 @@ struct Weights {
               __builtin_bit_cast(Words, read(r, unit, slice, N::kHeld + i, g));
   }
 
-  /// Sums over the states of Sequences neighbours from `h` on (in its buffer) of the gates [First, First + Count), in all
-  /// lanes of a unit.
+  /// Sums over the states of Sequences neighbours from `h` on (in its buffer) of the gates [First, First + Count), in
+  /// all lanes of a unit.
   template <u32 First, u32 Count, u32 Sequences, class State>
   SDX_FN void sums(State* h, u32 slice, f32 (&sum)[Sequences][Count]) const {
     constexpr u32 kSums = Count * Sequences, kParts = kSums == 1 ? 4 : kSums == 2 ? 2 : 1;  // that do not wait
@@ -116,8 +116,7 @@ struct Weights {
         for (u32 e = 0; e < 4; ++e) {
           const f32 weight = unpacked<T>(own, e);
 #pragma clang loop unroll(full)
-          for (u32 k = 0; k < Sequences; ++k)
-            part[k][g][e % kParts] = fma(x[k][e], weight, part[k][g][e % kParts]);
+          for (u32 k = 0; k < Sequences; ++k) part[k][g][e % kParts] = fma(x[k][e], weight, part[k][g][e % kParts]);
         }
       }
     };
