@@ -155,6 +155,10 @@ class GpuGenerator {
   /// `terms`: maximum number of terms of the longest reduction that a team of threads may divide if there are few
   /// outputs; 0: one thread per output.
   void windows(const OutputLoop& p, std::int64_t terms);
+  void choose_tile(const Exprs& vars, const Exprs& bodies, std::int64_t packs, std::int64_t enough, double least,
+                   WindowTile& w) const;
+  void window_loops(const OutputLoop& p, const Exprs& reductions, const WindowTile& w, const WindowTile& large,
+                    Expr many);
   void window_loop(const OutputLoop& p, const Exprs& reductions, const WindowTile& w);
   using Sums = std::vector<std::pair<Expr, std::string>>;  ///< reductions, and the C++ of a lane's result
   /// `known`: sums of each pack from which others may be computed.

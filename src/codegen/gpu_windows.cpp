@@ -136,22 +136,12 @@ void GpuGenerator::windows(const OutputLoop& p, std::int64_t terms) {
                                                      : longest >= kLongWindow ? kEnoughThreads / 4
                                                                               : kEnoughThreads,
                                                      least_threads_);
-  for (std::size_t k = w.team > 1 ? 0 : p.vars.size(); k-- > 0;) {
-    const Expr& v = p.vars[k];
-    std::int64_t n = 0;
-    if ((w.length > 1 && same(v, w.inner)) || v->args[0]->has_var || v->args[0]->has_load) continue;
-    const bool known = is_const_int(v->args[0], n);
-    for (std::int64_t count = kLargestTile; count > 1; count /= 2) {
-      if ((known && n < count) || packs / count < enough) continue;
-      const std::int64_t rounded = (n + count - 1) / count * count;
-      const double waste = known ? static_cast<double>(rounded) / static_cast<double>(n) : 1.1;
-      const double c = waste * tile_cost(bodies, v, count, w.lane, w.rows ? w.length : 0);
-      if (c >= least) continue;
-      least = c;
-      w.count = static_cast<int>(count);
-      w.along = v;
-    }
-  }
+  if (w.team == 1) choose_tile(p.vars, bodies, packs, enough, least, w);
+  // Many sequences or images have enough for tiles, one may not: a long window is worth code for both.
+  WindowTile large = w;
+  if (w.team == 1 && w.count == 1 && longest >= kLongWindow && !is_const(items))
+    choose_tile(p.vars, bodies, packs, 0, least, large);
+  const Expr many = compare(Op::kGe, items, enough * w.length * large.count);
 
   std::vector<const Value*> stored;
   for (const OutputLoop::Output& o : p.outputs) stored.push_back(o.out);
@@ -164,10 +154,10 @@ void GpuGenerator::windows(const OutputLoop& p, std::int64_t terms) {
   }
   if (w.count > 1 && !is_const(w.along->args[0]))
     condition += fmt::format("{}{} >= {}", condition.empty() ? "" : " && ", emit_.value(w.along->args[0]), w.count);
-  if (condition.empty()) return window_loop(p, reductions, w);
+  if (condition.empty()) return window_loops(p, reductions, w, large, many);
   emit_.line(fmt::format("{} done = 0;", range_.narrow(items) ? "u32" : "i64"));
   emit_.open(fmt::format("if ({})", condition));
-  window_loop(p, reductions, w);
+  window_loops(p, reductions, w, large, many);
   emit_.line(fmt::format("done = {};", emit_.value(items)));
   emit_.close();
   single_outputs(p, "done");
@@ -359,7 +349,9 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
   const auto factors = unroll_factors(loops, terms, registers);
   if (known_product(r->vars) >= kLongWindow && w.team == 1 && !out.empty()) {
     const std::int64_t held = registers + w.count * w.length;
-    bounds_ = {.threads = kGpuThreads, .min_blocks = held <= kLoadedAtATime ? 3U : 2U};
+    const std::uint32_t blocks = held <= kLoadedAtATime ? 3 : 2;  // of all sums of the kernel, the fewest
+    bounds_ = {.threads = kGpuThreads,
+               .min_blocks = bounds_.min_blocks ? std::min(bounds_.min_blocks, blocks) : blocks};
   }
   if (!shared) open_taps(emit_, loops, factors, combos.size() * static_cast<std::size_t>(w.count) <= 4);
   // All loads first, so that they are in flight together.
