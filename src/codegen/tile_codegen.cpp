@@ -143,6 +143,7 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   o.cache_bytes = last_cache_bytes(chip_of(arch));
   o.fill_channels = true;
   o.fold_outputs = chip_of(arch).has(Feature::kTensorCopy);
+  o.tensor_copy = o.fold_outputs;
   o.short_vectors = chip_of(arch).policy.short_vectors;
   o.merge_groups = true;
   o.pad_gemm_k = true;

@@ -2,6 +2,8 @@
 #include "fuse/fill_channels.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "graph/analysis.h"
 
@@ -10,6 +12,7 @@ namespace {
 
 constexpr std::int64_t kMostChannels = 32;  // with more, pixels are not folded, and only channels added
 constexpr std::int64_t kMostTaps = 64;      // taps and channels of an image that is copied for each tap
+constexpr std::int64_t kCopied = 6;         // the copy engine's multiple adds at most a sixth of the channels
 constexpr std::int64_t kMostFilled = 3;     // channels with padding, relative to without: zeros are multiplied too
 
 class Filler {
@@ -35,17 +38,20 @@ class Filler {
     const bool bytes = x->dtype == DType::kInt8 || x->dtype == DType::kUInt8;
     if ((!is_float(x->dtype) && !bytes) || size_of(x->dtype) > 4 || !is_const_int(x->shape[1], channels)) return;
     const std::int64_t vec = 16 / static_cast<std::int64_t>(size_of(x->dtype)), step = c.strides[last];
-    if (channels % vec == 0) return;
+    // Whole vectors may still be none that the copy engine loads.
+    const bool whole = channels % vec == 0;
+    if (whole && (!options_.tensor_copy || channels <= kMostChannels || channels % (4 * vec) == 0)) return;
     const auto reject = [&](const char* why) {
       remark(options_, "fill_channels", n.origin, [&] { return std::string(why); },
              {{"channels", std::to_string(channels)}});
     };
     if (!constants_.count(w->producer)) return reject("its weights are not constant");
-    if (!is_const_int(w->shape[0], outputs) || outputs < 8) return reject("it has fewer than 8 output channels");
+    if (!is_const_int(w->shape[0], outputs) || (outputs < 8 && (channels <= kMostChannels || vec != 8)))
+      return reject("it has fewer than 8 output channels");
     if (c.transposed || c.groups != 1) return reject("it is transposed or grouped");
     g_.origin = n.origin;
-    if (patches(n, c)) return;
-    if (channels > kMostChannels) return add_channels(n, vec);
+    if (!whole && patches(n, c)) return;
+    if (channels > kMostChannels) return add_channels(n, channels, outputs, vec);
     if (c.dilations[last] != 1) return reject("its last dim is dilated");
     if (!is_const_int(w->shape[last + 2], taps) || step > 64)
       return reject("its kernel size or stride is unknown or large");
@@ -97,18 +103,28 @@ class Filler {
     n.inputs[1] = weights;
   }
 
-  // Adds channels of zeros up to the next vector. Where a window has one tap, element-wise loads cost less than copying
-  // the image; others load each element once for each tap.
-  void add_channels(Node& n, std::int64_t vec) {
+  // Adds channels of zeros up to the next vector, or to what the copy engine loads at a time where that is little more.
+  // Where a window has one tap, element-wise loads cost less than copying the image unless the copy engine can load
+  // it; others load each element once for each tap.
+  void add_channels(Node& n, std::int64_t channels, std::int64_t outputs, std::int64_t vec) {
     const Value* w = n.inputs[1];
-    const Expr channels = n.inputs[0]->shape[1];
-    if (is_const(idx::product(Exprs(w->shape.begin() + 2, w->shape.end())), 1)) return;
-    for (Value** v : {&n.inputs[0], &n.inputs[1]}) {
-      Exprs vars = vars_of((*v)->shape);
-      vars[1] = loop_var(idx::ceildiv(channels, vec) * Expr(vec));
-      *v = g_.add_loop(
-          vars, select(compare(Op::kLt, vars[1], channels), load(*v, (*v)->dtype, vars), constant(0, (*v)->dtype)));
-    }
+    const bool one_tap = is_const(idx::product(Exprs(w->shape.begin() + 2, w->shape.end())), 1);
+    if (one_tap && (!options_.tensor_copy || outputs < kMostChannels || vec != 8)) return;
+    const auto rounded = [&](std::int64_t to) { return (channels + to - 1) / to * to; };
+    const bool copied = options_.tensor_copy && !one_tap && kCopied * rounded(4 * vec) <= (kCopied + 1) * channels;
+    const std::int64_t filled = rounded(copied && outputs >= kMostChannels ? 4 * vec : vec);
+    if (filled == channels) return;
+    Value*& image = filled_[{n.inputs[0], filled}];
+    if (!image) image = with_channels(n.inputs[0], filled);
+    n.inputs[0] = image;
+    n.inputs[1] = with_channels(n.inputs[1], filled);
+  }
+
+  Value* with_channels(Value* v, std::int64_t filled) {
+    Exprs vars = vars_of(v->shape);
+    vars[1] = loop_var(Expr(filled));
+    return g_.add_loop(vars,
+                       select(compare(Op::kLt, vars[1], v->shape[1]), load(v, v->dtype, vars), constant(0, v->dtype)));
   }
 
   // One or two channels would be mostly zeros in a vector: all taps along the last dim become channels of a kernel
@@ -263,6 +279,7 @@ class Filler {
   Graph& g_;
   const FuseOptions& options_;
   std::unordered_set<const Node*> constants_;
+  std::map<std::pair<const Value*, std::int64_t>, Value*> filled_;  // images with more channels
 };
 
 }  // namespace

@@ -87,6 +87,8 @@ struct FuseOptions {
   bool fill_channels = false;
   /// Such convolutions compute several neighbouring outputs in one window.
   bool fold_outputs = false;
+  /// A copy engine loads tiles of operands, 64 bytes of channels at a time (Hopper).
+  bool tensor_copy = false;
   /// Convolutions may read vectors of 16 bytes of which memory has the first 12 (ConvOp::zeros).
   bool short_vectors = false;
   /// K of GEMMs is padded with zeros to whole vectors (fuse/pad_gemm_k.h).

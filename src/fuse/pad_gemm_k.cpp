@@ -2,6 +2,7 @@
 #include "fuse/pad_gemm_k.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <utility>
@@ -28,6 +29,22 @@ std::optional<std::size_t> dim_of_k(const Expr& operand, const Expr& k) {
     at = d;
   }
   return at && idx::provably_equal(operand->value->shape[*at], k->args[0]) ? at : std::nullopt;
+}
+
+Exprs lines_of(const MatMulOp& m, const Expr& operand) {
+  Exprs out;
+  std::copy_if(m.vars.begin(), m.vars.end(), std::back_inserter(out),
+               [&](const Expr& v) { return mentions(operand, v); });
+  return out;
+}
+
+// Whether the operand is a tensor of 16-bit floats, each of which it has once.
+bool may_be_gathered(const MatMulOp& m, const Expr& operand) {
+  if (operand->op != Op::kLoad || size_of(operand->dtype) != 2 || !is_float(operand->dtype) || operand->has_reduce)
+    return false;
+  Expr elements = m.k->args[0];
+  for (const Expr& v : lines_of(m, operand)) elements = elements * v->args[0];
+  return idx::provably_equal(elements, idx::product(operand->value->shape));
 }
 
 class Padder {
@@ -60,11 +77,12 @@ class Padder {
       if (is_const_int(m.vars[d]->args[0], lines) && lines < kLeastLines)
         return reject("it has too few rows or columns");
     const auto a = dim_of_k(m.a, m.k), b = dim_of_k(m.b, m.k);
-    if (!a || !b) return reject("an operand is computed, or not of 16-bit floats");
+    if ((!a && !may_be_gathered(m, m.a)) || (!b && !may_be_gathered(m, m.b)))
+      return reject("an operand is computed, repeated, or not of 16-bit floats");
     const Expr k = loop_var(Expr((terms + kVector - 1) / kVector * kVector));
     g_.origin = n.origin;
-    m.a = padded(m.a, *a, k);
-    m.b = padded(m.b, *b, k);
+    m.a = a ? padded(m.a, *a, k) : gathered(m, m.a, k);
+    m.b = b ? padded(m.b, *b, k) : gathered(m, m.b, k);
     m.k = k;
     refresh_inputs(n);
   }
@@ -77,6 +95,20 @@ class Padder {
     Exprs at = operand->args;
     at[dim] = k;
     return load(copy, copy->dtype, at);
+  }
+
+  // The operand's lines and K as a matrix of their own: K runs along several dims of its tensor (the heads of attention
+  // and their elements).
+  Expr gathered(const MatMulOp& m, const Expr& operand, const Expr& k) {
+    Exprs at = lines_of(m, operand), vars;
+    for (const Expr& v : at) vars.push_back(loop_var(v->args[0]));
+    vars.push_back(loop_var(k->args[0]));
+    std::vector<std::pair<Expr, Expr>> to = {{m.k, vars.back()}};
+    for (std::size_t d = 0; d < at.size(); ++d) to.emplace_back(at[d], vars[d]);
+    const Expr inside = compare(Op::kLt, vars.back(), m.k->args[0]);
+    const Value* out = g_.add_loop(vars, select(inside, substitute(operand, to), constant_float(0, operand->dtype)));
+    at.push_back(k);
+    return load(out, out->dtype, at);
   }
 
   Value* copy_of(Value* v, std::size_t dim, const Expr& extent) {
