@@ -20,18 +20,19 @@ bool has_var(const Expr& e, const Expr& var) {
   return found;
 }
 
-// Whether eight columns (or pairs of them), from a multiple of eight on, are contiguous in memory at a multiple of
-// eight elements; offset: of an element.
-bool has_octets(const Contraction& c, const Expr& offset) {
+// Whether `length` columns (or pairs of them), from a multiple of it on, are contiguous in memory at a multiple of
+// `length` elements; offset: of an element.
+bool has_runs(const Contraction& c, const Expr& offset, std::int64_t length) {
   const Expr& var = c.pair ? c.pair : c.col;
   std::int64_t columns = 0;
-  if (!is_const_int(var->args[0], columns) || columns % 8 != 0) return false;
-  const Expr octet = loop_var(columns / 8), in_octet = loop_var(8);
-  const Expr at = substitute(offset, {{var, octet * 8 + in_octet}});
+  if (!is_const_int(var->args[0], columns) || columns % length != 0) return false;
+  const Expr run = loop_var(columns / length), in_run = loop_var(length);
+  const Expr at = substitute(offset, {{var, run * Expr(length) + in_run}});
   Expr step, rest;
-  return idx::split_affine(at, in_octet, step, rest) && is_const(step, 1) && !mentions(rest, in_octet) &&
-         divisor_of(rest) % 8 == 0;
+  return idx::split_affine(at, in_run, step, rest) && is_const(step, 1) && !mentions(rest, in_run) &&
+         divisor_of(rest) % length == 0;
 }
+bool has_octets(const Contraction& c, const Expr& offset) { return has_runs(c, offset, 8); }
 bool stores_octets(const Contraction& c) { return has_octets(c, storage_offset(*c.out, c.out_index)); }
 
 // Which of the loads is the only one that depends on the row, if it is of bytes in octets and results are of bytes too.
@@ -91,6 +92,14 @@ class EpilogueWriter {
     if (row_) number_ = byte_number(result_, loads_[*row_]);
   }
 
+  // Neighbouring columns of a result that one store holds where N is no multiple of eight.
+  int short_run() const {
+    std::int64_t columns = 0;
+    if (c_.pair || !is_const_int(c_.n(), columns) || columns % 8 == 0) return 1;
+    const Expr offset = storage_offset(*c_.out, c_.out_index);
+    return has_runs(c_, offset, 4) ? 4 : has_runs(c_, offset, 2) ? 2 : 1;
+  }
+
   // Returns the declaration of the struct that holds what is read.
   std::string write() {
     const auto by_row = [&](const Expr& x) { return has_var(x->args[0], c_.row); };
@@ -98,6 +107,7 @@ class EpilogueWriter {
     if (rows) e_.line("enum : bool { kReadsRows = true };");
     if (size_of(c_.out->dtype) != 2)
       e_.line(fmt::format("enum : int {{ kResultBytes = {} }};", size_of(c_.out->dtype)));
+    if (const int run = short_run(); run > 1) e_.line(fmt::format("enum : int {{ kColumnRun = {} }};", run));
     if (fetches_ && rows) {
       begin("SDX_FN void fetch_early(u32 z, u32 row, u32 col) const");
       for (const Expr& x : loads_) {

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::int64_t kMostChannels = 32;  // with more, pixels are not folded, and only channels added
 constexpr std::int64_t kMostTaps = 64;      // taps and channels of an image that is copied for each tap
+constexpr std::int64_t kMostWindow = 64;    // channels of a copy that has a whole window for each output
 constexpr std::int64_t kCopied = 6;         // the copy engine's multiple adds at most a sixth of the channels
 constexpr std::int64_t kMostFilled = 3;     // channels with padding, relative to without: zeros are multiplied too
 
@@ -66,6 +67,7 @@ class Filler {
     // Without strides, where that leaves at most half of K (7 x 7: 24 instead of 56 for each line of taps), copying
     // pixels for several taps costs less than multiplying zeros.
     const std::int64_t terms = (channels * taps + vec - 1) / vec * vec;
+    if (pace == 1 && windows_become_channels(n, c, vec)) return;
     if (pace == 1 && 2 * terms <= taps * filled && taps_become_channels(n, c, vec)) return;
     if (options_.short_vectors && folds_in_place(n, c, channels, taps)) return;
     const std::int64_t groups = (pace - step + taps + pace - 1) / pace;  // taps of the new last dim
@@ -160,6 +162,40 @@ class Filler {
         g_.add_loop(own, select(compare(Op::kLt, own[1], terms), load(w, w->dtype, from), constant(0, w->dtype)));
     c.strides[last] = c.dilations[last] = 1;
     c.pads_begin[last] = c.pads_end[last] = 0;
+    return true;
+  }
+
+  // Small windows of few channels (3 x 3 of an RGB image: 27) become the channels of a 1 x 1 kernel, a GEMM whose
+  // operands the copy engine loads: the image has to be copied anyway. Returns whether it is so.
+  bool windows_become_channels(Node& n, ConvOp& c, std::int64_t vec) {
+    Value *x = n.inputs[0], *w = n.inputs[1];
+    const Value* out = n.outputs[0];
+    Exprs parts = {x->shape[1]};
+    parts.insert(parts.begin(), w->shape.begin() + 2, w->shape.end());
+    std::int64_t terms = 0;
+    if (!options_.tensor_copy || vec != 8 || !is_const_int(idx::product(parts), terms) || terms > kMostWindow)
+      return false;
+    const Expr filled = (terms + vec - 1) / vec * vec;
+
+    // image[.., (r.., c), j..] = x[.., c, stride * j + dilation * r - pad ..], zero outside
+    Exprs vars = vars_of(out->shape), own = vars_of(w->shape);
+    vars[1] = loop_var(filled);
+    own[1] = loop_var(filled);
+    const Exprs of_image = idx::delinearize(vars[1], parts), of_weights = idx::delinearize(own[1], parts);
+    Exprs at = {vars[0], of_image.back()}, from = {own[0], of_weights.back()};
+    Expr inside = compare(Op::kLt, vars[1], terms);
+    for (std::size_t d = 0; d < c.strides.size(); ++d) {
+      const Expr i = vars[d + 2] * c.strides[d] + of_image[d] * Expr(c.dilations[d]) - c.pads_begin[d];
+      inside = logical_and(inside, logical_and(compare(Op::kGe, i, 0), compare(Op::kLt, i, x->shape[d + 2])));
+      at.push_back(i);
+      from.push_back(of_weights[d]);
+      own[d + 2] = loop_var(1);
+      c.strides[d] = c.dilations[d] = 1;
+      c.pads_begin[d] = c.pads_end[d] = 0;
+    }
+    n.inputs[0] = g_.add_loop(vars, select(inside, load(x, x->dtype, at), constant(c.padding, x->dtype)));
+    n.inputs[1] =
+        g_.add_loop(own, select(compare(Op::kLt, own[1], terms), load(w, w->dtype, from), constant(0, w->dtype)));
     return true;
   }
 

@@ -67,6 +67,8 @@ struct Problem {
   static constexpr bool kShortA = false;
   /// All of `a` lies within kOutside bytes from a_base().
   static constexpr bool kBufferA = false;
+  /// Columns of a result that are contiguous and aligned together where n is no multiple of 8: 1, 2 or 4.
+  static constexpr int kColumnRun = 1;
   /// Bytes of a result. kReadsRows: what the epilogue reads depends on the row, not only on the column.
   static constexpr int kResultBytes = 2;
   static constexpr bool kReadsRows = false;

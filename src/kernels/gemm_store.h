@@ -135,9 +135,9 @@ SDX_FN void store_parts(const P& p, AccTile& acc, shared_f32* stage, u32 z, u32 
   for (int i = 0; i < TM; ++i)
 #pragma clang loop unroll(full)
     for (int h = 0; h < TN; h += kPart) {
-      // Full runs of columns are stored 16 bytes at a time. Where rows are not aligned, neighbouring lanes take one
-      // column, or one pair, each.
-      constexpr int kWidth = P::kFullColumns ? kRun : P::kPairs ? 2 : 1;
+      // Full runs of columns are stored 16 bytes at a time. Where rows are not aligned to these, neighbouring lanes
+      // take fewer columns each.
+      constexpr int kWidth = P::kFullColumns ? kRun : P::kPairs ? 2 : P::kColumnRun;
       constexpr int kRuns = 16 * kPart * 16 / kWidth, kLanes = int(kWave) * Slices;
       constexpr int kRounds = (kRuns + kLanes - 1) / kLanes;
       const auto place_of = [&](int q, u32& r, u32& c) {
