@@ -28,14 +28,30 @@ std::int64_t lanes_of(std::int64_t rows) {
   return best;
 }
 
+// The body below `end`, of a loop that fills the rest of its innermost dim with a constant; otherwise all of it.
+struct Filled {
+  Expr body;
+  std::int64_t end = 0;  // 0: nothing is filled
+};
+Filled without_filling(const Expr& body, const Expr& inner) {
+  Filled f{body};
+  if (body->op == Op::kSelect && body->args[0]->op == Op::kLt && same(body->args[0]->args[0], inner) &&
+      is_const(body->args[2]) && is_const_int(body->args[0]->args[1], f.end) && f.end > 0)
+    f.body = body->args[1];
+  else
+    f.end = 0;
+  return f;
+}
+
 }  // namespace
 
 std::optional<GpuGenerator::Blocks> GpuGenerator::blocks_of(const FlatLoop& f, const Packing& p, bool overlaps) const {
   const Expr inner = f.vars.back();
   Exprs certain, crossing;
-  certain_loads(f.body, [&](const Expr& l) { certain.push_back(l); });
-  // Loads under a condition would read what doesn't exist.
-  if (all_loads(f.body).size() != certain.size()) return {};
+  const Filled filled = without_filling(f.body, inner);
+  certain_loads(filled.body, [&](const Expr& l) { certain.push_back(l); });
+  // Loads under another condition would read what doesn't exist.
+  if (all_loads(filled.body).size() != certain.size() || (filled.end > 0 && !p.loads.empty())) return {};
   const auto contains = [](const Exprs& all, const Expr& e) {
     return std::any_of(all.begin(), all.end(), [&](const Expr& x) { return same(x, e); });
   };
@@ -114,7 +130,9 @@ void GpuGenerator::blocks(const FlatLoop& f, const Blocks& b) {
   const std::string k = emit_.fresh("k");
   emit_.line("#pragma unroll");
   emit_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", k, length));
-  bind(at, fmt::format("{} + {}", emit_.value(base), k));
+  const std::int64_t end = without_filling(f.body, inner).end;  // beyond, the last element is read again
+  bind(at, end > 0 ? fmt::format("min({0}({1} + {2}), {0}({3}))", emit_.type_of(at), emit_.value(base), k, end - 1)
+                   : fmt::format("{} + {}", emit_.value(base), k));
   for (const auto& [l, name] : held) {
     const std::string from = emit_.value(substitute(l->args[0], {{inner, at}, {across, row}}));
     emit_.line(fmt::format("{}[{}] = load_pack<{}>({} + {});", name, k, length, emit_.buffer(l->value), from));

@@ -355,4 +355,27 @@ bool most_along(const LoopOp& l, int d) {
   return along > against;
 }
 
+std::vector<int> order_of_stack(const LoopOp& l) {
+  std::vector<int> order;
+  bool ok = true;
+  visit(l.body, [&](const Expr& x) {
+    if (x->op != Op::kLoad || x->value->storage_order.empty()) return;
+    std::vector<int> here;
+    for (const int d : x->value->storage_order) {
+      const Expr& index = x->args[static_cast<std::size_t>(d)];
+      const auto at = std::ranges::find_if(l.vars, [&](const Expr& v) { return same(v, index); });
+      const int dim = static_cast<int>(at - l.vars.begin());
+      ok = ok && at != l.vars.end() && std::ranges::find(here, dim) == here.end();
+      here.push_back(dim);
+    }
+    ok = ok && (order.empty() || order == here);
+    order = here;
+  });
+  if (!ok || order.empty() || order.size() >= l.vars.size()) return {};
+  for (int d = 0; d < static_cast<int>(l.vars.size()); ++d)
+    if (std::ranges::find(order, d) == order.end())
+      order.insert(std::ranges::find_if(order, [&](int o) { return o > d; }), d);
+  return order;
+}
+
 }  // namespace sardonyx

@@ -41,6 +41,10 @@ std::unordered_set<const Value*> windows_read_along_channels(const Graph& g);
 /// The order of the dims that a reduction of an image with channels last leaves, if it removes some: neighbouring
 /// results are computed from neighbouring elements. Empty if that is row-major, or if it reads several orders.
 std::vector<int> order_of_remaining(const LoopOp& l);
+
+/// Images with channels last that a loop stacks along a dim of its own are stored one after the other, as they are.
+/// Empty if it reads none, or in several orders.
+std::vector<int> order_of_stack(const LoopOp& l);
 /// The order in which all loops that transpose v read it, where all others reduce along what is the last dim then.
 /// Empty if there is none.
 std::vector<int> order_of_transposes(const std::vector<Node*>& users, const Value* v);

@@ -128,6 +128,9 @@ class LayoutChooser {
       }
       const auto* l = n->as<LoopOp>();
       Value* out = n->outputs.empty() ? nullptr : n->outputs[0];
+      // An image with a dim divided is still the same memory with its channels last. See correct_views().
+      if (n->as<ViewOp>() && wanted_.count(out) && out->rank() > 2 && !n->inputs[0]->storage_order.empty())
+        out->storage_order = channels_last(out->rank());
       if (!l || fixed_.count(out) || soft_.count(out) || out->rank() < 2) continue;
       if (l->body->has_reduce) out->storage_order = order_of_remaining(*l);
       if (out->rank() < 3 || !out->storage_order.empty()) continue;
@@ -140,31 +143,6 @@ class LayoutChooser {
       else if (!l->body->has_reduce && std::ranges::none_of(uses[out], [](const Node* u) { return u->as<ViewOp>(); }))
         out->storage_order = order_of_stack(*l);
     }
-  }
-
-  // Images with channels last that a loop stacks along a dim of its own are stored one after the other, as they are.
-  // Empty if it reads none, or in several orders.
-  static std::vector<int> order_of_stack(const LoopOp& l) {
-    std::vector<int> order;
-    bool ok = true;
-    visit(l.body, [&](const Expr& x) {
-      if (x->op != Op::kLoad || x->value->storage_order.empty()) return;
-      std::vector<int> here;
-      for (const int d : x->value->storage_order) {
-        const Expr& index = x->args[static_cast<std::size_t>(d)];
-        const auto at = std::ranges::find_if(l.vars, [&](const Expr& v) { return same(v, index); });
-        const int dim = static_cast<int>(at - l.vars.begin());
-        ok = ok && at != l.vars.end() && std::ranges::find(here, dim) == here.end();
-        here.push_back(dim);
-      }
-      ok = ok && (order.empty() || order == here);
-      order = here;
-    });
-    if (!ok || order.empty() || order.size() >= l.vars.size()) return {};
-    for (int d = 0; d < static_cast<int>(l.vars.size()); ++d)
-      if (std::ranges::find(order, d) == order.end())
-        order.insert(std::ranges::find_if(order, [&](int o) { return o > d; }), d);
-    return order;
   }
 
   void choose_convolution(const Node& n) {
@@ -463,9 +441,9 @@ class LayoutChooser {
       Value* source = n->inputs[0];
       if (source->storage_order.empty() || only_channels(source)) continue;
       const Value* out = n->outputs[0];
-      const Exprs vars = vars_of(out->shape);
-      n->op =
-          LoopOp{vars, load(source, source->dtype, idx::delinearize(idx::linearize(vars, out->shape), source->shape))};
+      const Exprs vars = vars_of(out->shape), at = idx::delinearize(idx::linearize(vars, out->shape), source->shape);
+      if (idx::provably_equal(memory_offset(*source, at), memory_offset(*out, vars))) continue;
+      n->op = LoopOp{vars, load(source, source->dtype, at)};
       refresh_inputs(*n);
     }
   }

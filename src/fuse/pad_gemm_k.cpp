@@ -47,6 +47,22 @@ bool may_be_gathered(const MatMulOp& m, const Expr& operand) {
   return idx::provably_equal(elements, idx::product(operand->value->shape));
 }
 
+bool mentions_line(const MatMulOp& m, const Expr& e) {
+  return mentions(e, m.vars[m.vars.size() - 2]) || mentions(e, m.vars.back());
+}
+
+// Whether elements that are contiguous in memory belong to different matrices of a batch: a product of images, pixel by
+// pixel. Neither K nor lines could be loaded in vectors. What a convolution computes gets another order later.
+bool is_across(const MatMulOp& m, const Expr& operand) {
+  if (operand->op != Op::kLoad || operand->args.empty()) return false;
+  const Value* v = operand->value;
+  const Node* p = storage_of(const_cast<Value*>(v))->producer;
+  const Expr& last = operand->args.back();
+  return v->storage_order.empty() && !(p && p->as<ConvOp>()) && !is_const(v->shape.back(), 1) && !mentions(last, m.k) &&
+         !mentions_line(m, last) &&
+         std::any_of(m.vars.begin(), m.vars.end(), [&](const Expr& of) { return mentions(last, of); });
+}
+
 class Padder {
  public:
   Padder(Graph& g, const FuseOptions& options)
@@ -69,29 +85,90 @@ class Padder {
  private:
   void product(Node& n, MatMulOp& m) {
     std::int64_t terms = 0, lines = 0;
-    if (!is_const_int(m.k->args[0], terms) || terms < kLeastSum || terms % kVector == 0) return;
+    if (!is_const_int(m.k->args[0], terms) || terms < kLeastSum) return;
+    // Of whole vectors, only operands change whose elements lie across.
+    const bool whole = terms % kVector == 0, stays_a = whole && !is_across(m, m.a),
+               stays_b = whole && !is_across(m, m.b);
+    if (stays_a && stays_b) return;
     const auto reject = [&](const char* why) {
       remark(options_, "pad_gemm_k", n.origin, [&] { return std::string(why); }, {{"k", std::to_string(terms)}});
     };
-    for (std::size_t d = m.vars.size() - 2; d < m.vars.size(); ++d)
-      if (is_const_int(m.vars[d]->args[0], lines) && lines < kLeastLines)
-        return reject("it has too few rows or columns");
+    // Lines of one operand tell how often the other is read; few rows are read faster than a launch for a copy starts.
+    const auto few = [&](const Expr& lines_of) {
+      return is_const_int(lines_of->args[0], lines) && lines < kLeastLines;
+    };
+    const bool free_a = costs_nothing(m.a), free_b = costs_nothing(m.b);
+    if ((few(m.vars.back()) && !free_a) || (few(m.vars[m.vars.size() - 2]) && !(free_a && free_b)))
+      return reject("it has too few rows or columns");
     const auto a = dim_of_k(m.a, m.k), b = dim_of_k(m.b, m.k);
-    if ((!a && !may_be_gathered(m, m.a)) || (!b && !may_be_gathered(m, m.b)))
+    if ((!stays_a && !a && !may_be_gathered(m, m.a)) || (!stays_b && !b && !may_be_gathered(m, m.b)))
       return reject("an operand is computed, repeated, or not of 16-bit floats");
-    const Expr k = loop_var(Expr((terms + kVector - 1) / kVector * kVector));
+    const Expr k = whole ? m.k : loop_var(Expr((terms + kVector - 1) / kVector * kVector));
     g_.origin = n.origin;
-    m.a = a ? padded(m.a, *a, k) : gathered(m, m.a, k);
-    m.b = b ? padded(m.b, *b, k) : gathered(m, m.b, k);
+    if (!stays_a) m.a = a ? padded(m, m.a, *a, k) : gathered(m, m.a, k);
+    if (!stays_b) m.b = b ? padded(m, m.b, *b, k) : gathered(m, m.b, k);
     m.k = k;
     refresh_inputs(n);
   }
 
+  // Whether what computes the operand writes the zeros itself, or does so when the program is loaded.
+  bool costs_nothing(const Expr& operand) const {
+    if (operand->op != Op::kLoad) return false;
+    const Node* p = operand->value->producer;
+    return p && (constants_.count(p) > 0 || takes_over(operand->value) || viewed_dims(operand->value) > 0);
+  }
+
+  // Whether a loop computes v for nothing else than a copy.
+  bool takes_over(const Value* v) const {
+    const Node* p = v->producer;
+    const auto* l = p ? p->as<LoopOp>() : nullptr;
+    return l && v->graph == &g_ && !l->body->has_reduce && !constants_.count(p) && !outputs_.count(v) &&
+           uses_.at(v).size() == 1;
+  }
+
+  // Of a loop's result that is only read as a matrix: how many of its first dims are the matrix's lines. 0: no such.
+  std::size_t viewed_dims(const Value* v) const {
+    const Node* p = v->producer;
+    if (!p || !p->as<ViewOp>() || v->rank() != 2 || outputs_.count(v) || uses_.at(v).size() != 1 ||
+        !takes_over(p->inputs[0]))
+      return 0;
+    const Exprs& shape = p->inputs[0]->shape;
+    for (std::size_t d = 1; d < shape.size(); ++d)
+      if (idx::provably_equal(idx::product(Exprs(shape.begin() + static_cast<std::ptrdiff_t>(d), shape.end())),
+                              v->shape[1]))
+        return d;
+    return 0;
+  }
+
+  // Such a matrix with `extent` elements in a line: the loop writes the zeros.
+  Value* copy_of_viewed(const Value* v, std::size_t lead, const Expr& extent) {
+    const Value* source = v->producer->inputs[0];
+    const auto* l = source->producer->as<LoopOp>();
+    const auto split = source->shape.begin() + static_cast<std::ptrdiff_t>(lead);
+    Exprs vars = vars_of(Exprs(source->shape.begin(), split));
+    const Expr term = loop_var(v->shape[1]);  // with its own extent, so that indices stay simple
+    Exprs at = vars;
+    for (const Expr& i : idx::delinearize(term, Exprs(split, source->shape.end()))) at.push_back(i);
+    vars.push_back(loop_var(extent));
+    std::vector<std::pair<Expr, Expr>> to;
+    for (std::size_t d = 0; d < at.size(); ++d) to.emplace_back(l->vars[d], at[d]);
+    const Expr body = substitute(substitute(l->body, to), {{term, vars.back()}});
+    g_.origin = join_origins(source->producer->origin, g_.origin);
+    const Expr inside = compare(Op::kLt, vars.back(), v->shape[1]);
+    Value* made = g_.add_loop(vars, select(inside, body, constant_float(0, v->dtype)));
+    return g_.add_node(ViewOp{}, {made}, {{v->dtype, {v->shape[0], extent}}})->outputs[0];
+  }
+
   // The operand with k in place of its index along `dim`, and zeros from the end of that dim on.
-  Expr padded(const Expr& operand, std::size_t dim, const Expr& k) {
+  Expr padded(const MatMulOp& m, const Expr& operand, std::size_t dim, const Expr& k) {
     auto* v = const_cast<Value*>(operand->value);
     Value*& copy = copies_[{v, dim}];
-    if (!copy) copy = copy_of(v, dim, k->args[0]);
+    if (!copy) {
+      std::vector<std::size_t> dims = {dim};
+      for (std::size_t d = 0; d < operand->args.size(); ++d)
+        if (mentions_line(m, operand->args[d])) dims.push_back(d);
+      copy = copy_of(v, dim, k->args[0], dims);
+    }
     Exprs at = operand->args;
     at[dim] = k;
     return load(copy, copy->dtype, at);
@@ -111,14 +188,15 @@ class Padder {
     return load(out, out->dtype, at);
   }
 
-  Value* copy_of(Value* v, std::size_t dim, const Expr& extent) {
+  // `dims`: K's and those of lines.
+  Value* copy_of(Value* v, std::size_t dim, const Expr& extent, const std::vector<std::size_t>& dims) {
+    if (const std::size_t lead = dim == 1 ? viewed_dims(v) : 0) return copy_of_viewed(v, lead, extent);
     Exprs vars = vars_of(v->shape);
     vars[dim] = loop_var(extent);
     Expr body = load(v, v->dtype, vars);
     const Node* p = v->producer;
-    const auto* l = p ? p->as<LoopOp>() : nullptr;
-    if (l && v->graph == &g_ && !l->body->has_reduce && !constants_.count(p) && !outputs_.count(v) &&
-        uses_.at(v).size() == 1) {
+    if (takes_over(v)) {
+      const auto* l = p->as<LoopOp>();
       std::vector<std::pair<Expr, Expr>> to;
       for (std::size_t d = 0; d < vars.size(); ++d) to.emplace_back(l->vars[d], vars[d]);
       body = substitute(l->body, to);
@@ -127,15 +205,16 @@ class Padder {
     const bool constant = p && constants_.count(p) > 0;
     const Expr inside = compare(Op::kLt, vars[dim], v->shape[dim]);
     Value* out = g_.add_loop(vars, select(inside, body, constant_float(0, v->dtype)));
-    if (!constant) out->storage_order = order_of(body, vars);
+    if (!constant) out->storage_order = order_of(body, vars, dims);
     return out;
   }
 
-  // The dim along which `body` reads contiguous memory becomes the innermost: a GEMM reads either order in vectors.
-  static std::vector<int> order_of(const Expr& body, const Exprs& vars) {
-    std::size_t best = vars.size() - 1;
+  // The dim along which `body` reads contiguous memory becomes the innermost: a GEMM reads K and lines in vectors. If
+  // it is neither (the matrices of a batch, element by element), K is.
+  static std::vector<int> order_of(const Expr& body, const Exprs& vars, const std::vector<std::size_t>& dims) {
+    std::size_t best = dims[0];
     int most = unit_loads(body, vars[best], vars);
-    for (std::size_t d = 0; d + 1 < vars.size(); ++d)
+    for (const std::size_t d : dims)
       if (const int n = unit_loads(body, vars[d], vars); n > most) best = d, most = n;
     if (best + 1 == vars.size()) return {};
     std::vector<int> order;

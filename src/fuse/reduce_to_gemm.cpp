@@ -34,9 +34,10 @@ class Multiplier {
       if (!l || constants_.count(&n) || !multiplied(l->body->dtype)) continue;
       const Expr sum = before_casts(l->body);
       Factors factors;
-      if (sum->op == Op::kReduce && sum->vars.size() == 1 && static_cast<ReduceKind>(sum->i) == ReduceKind::kSum &&
-          collect(sum->args[0], factors) && factors.size() > 1)
-        replace(n, *l, sum->vars[0], factors);
+      if (sum->op != Op::kReduce || static_cast<ReduceKind>(sum->i) != ReduceKind::kSum ||
+          !collect(sum->args[0], factors) || factors.size() < 2)
+        continue;
+      if (const Expr k = joined(sum->vars, l->vars, factors)) replace(n, *l, k, factors);
     }
     g_.origin.clear();
     if (!found_) return;
@@ -78,6 +79,26 @@ class Multiplier {
     }
     all.push_back(e);
     return e->op == Op::kLoad && multiplied(e->dtype) && e->dtype == all[0]->dtype && all.size() <= kMostFactors;
+  }
+
+  // One variable in place of those of a sum, of which the first is the outermost. Empty for windows, whose elements are
+  // indexed by a dim of the result and one of the sum together.
+  static Expr joined(const Exprs& of_sum, const Exprs& of_result, Factors& factors) {
+    if (of_sum.size() == 1) return of_sum[0];
+    const auto any = [](const Exprs& vars, const Expr& e) {
+      return std::any_of(vars.begin(), vars.end(), [&](const Expr& v) { return mentions(e, v); });
+    };
+    for (const Expr& f : factors)
+      for (const Expr& index : f->args)
+        if (any(of_sum, index) && any(of_result, index)) return {};
+    Exprs extents;
+    for (const Expr& v : of_sum) extents.push_back(v->args[0]);
+    const Expr k = loop_var(idx::product(extents));
+    const Exprs at = idx::delinearize(k, extents);
+    std::vector<std::pair<Expr, Expr>> to;
+    for (std::size_t d = 0; d < at.size(); ++d) to.emplace_back(of_sum[d], at[d]);
+    for (Expr& f : factors) f = substitute(f, to);
+    return k;
   }
 
   bool only_use(const Value* v) const {
