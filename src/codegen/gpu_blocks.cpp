@@ -34,13 +34,13 @@ struct Filled {
   std::int64_t end = 0;  // 0: nothing is filled
 };
 Filled without_filling(const Expr& body, const Expr& inner) {
-  Filled f{body};
-  if (body->op == Op::kSelect && body->args[0]->op == Op::kLt && same(body->args[0]->args[0], inner) &&
-      is_const(body->args[2]) && is_const_int(body->args[0]->args[1], f.end) && f.end > 0)
-    f.body = body->args[1];
-  else
-    f.end = 0;
-  return f;
+  Expr e = body;
+  while (e->op == Op::kCast) e = e->args[0];
+  std::int64_t end = 0;
+  if (e->op == Op::kSelect && e->args[0]->op == Op::kLt && same(e->args[0]->args[0], inner) && is_const(e->args[2]) &&
+      is_const_int(e->args[0]->args[1], end) && end > 0)
+    return {e->args[1], end};
+  return {body};
 }
 
 }  // namespace

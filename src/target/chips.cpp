@@ -104,7 +104,8 @@ constexpr KernelPolicy kAmdPolicy = {.narrow_indices = true,
 // PTX of Hopper's matrix instructions is large, and is finally split into single kernels: compiling ResNet-50 takes 18
 // s of CPU time with 2 kernels per module, 20 with 1 or 4, 23 with 8. When weights are unpacked, one load in flight for
 // each thread does not keep an H200's memory busy; on AMD, the clock shows memory as busy and more vectors as slower.
-constexpr KernelPolicy kNvidiaPolicy = {.unsigned_int8 = true,
+constexpr KernelPolicy kNvidiaPolicy = {.block_transposes = true,
+                                        .unsigned_int8 = true,
                                         .kernels_per_module = 2,
                                         .finish = 3400,
                                         .unpacked_each = 4,
