@@ -201,7 +201,7 @@ def kernels_section(data: dict[str, Any]) -> str:
         "attention": ("Attention", "PyTorch", 0.8),
     }
     for part, (title, library, goal) in names.items():
-        rows, shares, flash = [], [], []
+        rows, shares, flash, below = [], [], [], []
         for key, r in of_part(data, part).items():
             if "failed" in r:
                 rows.append(
@@ -213,6 +213,8 @@ def kernels_section(data: dict[str, Any]) -> str:
             ceilings = ceilings_of(data, r)
             ours, theirs = (r["engines"][n]["median"] / r["repeats"] for n in ("sardonyx", "torch"))
             shares.append(theirs / ours)
+            if shares[-1] < goal:
+                below.append(f"{key} ({100 * shares[-1]:.1f} %)")
             by_name = time_of(r["engines"], "flash")
             if by_name is not None:
                 flash.append(by_name / r["repeats"] / ours)
@@ -240,6 +242,8 @@ def kernels_section(data: dict[str, Any]) -> str:
             for which, found in (("", shares), (" to flash attention", flash)):
                 if found:
                     text += f"\nGeometric mean of the speeds{which}: **{100 * geometric_mean(found):.0f} %**; {sum(s >= goal for s in found)} of {len(found)} at {100 * goal:.0f} % or more.\n"
+            if below:
+                text += f"\nBelow {100 * goal:.0f} % of {library}'s speed: {', '.join(below)}.\n"
             text += "\n"
     return text
 
@@ -343,8 +347,8 @@ def chips_section(data: dict[str, Any]) -> str:
     if not text:
         return ""
     about = "## AMD chips, not measured\n\nNo AMD GPU was available. These tables show the compiler's report of the programs for AMD chips: for each launch the bytes to "
-    about += "move and the operations to compute, the share of matrix instructions in its code, vector registers and accumulators per lane, LDS per workgroup in bytes, occupancy in waves per SIMD, and its roofline time "
-    about += "by the chip's data sheet. *Measured elsewhere* is how close the launch of the same nodes came to the roofline on the GPU above; it is not a prediction. "
+    about += "move, the operations to compute, and the roofline time by the chip's data sheet. From the code come the share of matrix instructions, vector registers and accumulators per lane, LDS per workgroup in bytes, "
+    about += "and occupancy in waves per SIMD. *Measured elsewhere* is how close the launch of the same nodes came to the roofline on the GPU above; it is not a prediction. "
     return about + f"Each table has the {CHIP_ROWS} launches with the largest estimates.\n\n" + text
 
 
@@ -355,8 +359,9 @@ def write_report(paths: list[pathlib.Path], out: pathlib.Path) -> None:
         dict.fromkeys(r["environment"].get("card", "a GPU") for r in data["runs"].values() if r.get("ceilings"))
     )
     dates = list(data["runs"])
-    text = f"# Measured on {' and '.join(cards) or 'a GPU'}\n\n`python benchmarks/gpu.py report` generated this page from [raw data](gpu-benchmark.json) of {' and '.join(dates) or 'no run'}; "
-    text += "[benchmarks](../benchmarks/README.md) describes the method. Absolute times are of this machine only. Times that are compared were measured in one process, in alternating runs.\n\n"
+    days = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "no run"
+    text = f"# Measured on {' and '.join(cards) or 'a GPU'}\n\n`python benchmarks/gpu.py report` generated this page from [raw data](gpu-benchmark.json) of {days}. "
+    text += "[The machine](#the-machine) lists these runs, [benchmarks](../benchmarks/README.md) describes the method. Absolute times are of this machine only. Times that are compared were measured in one process, in alternating runs.\n\n"
     models, ratios = models_section(data)
     made = plots(data, ratios, out)
     if models:

@@ -181,6 +181,7 @@ def test_report(tmp_path):
     # 20 us, half as fast as the library, of a roof of 10 us
     assert "| small | 20.00 | 10.00 | 50 % | 350 | 0.20 | 50 % | 2 |" in page
     assert "Geometric mean of the speeds: **85 %**; 0 of 1 at 90 % or more." in page
+    assert "Below 80 % of cuBLAS's speed: small (50.0 %)." in page
     assert "| A | 20.00 | 15.00 | 75 % | 350 | 0.20 | 50 % | 150 % | 2 |" in page
     assert "| B | 20.00 | 20.00 | 100 % | 350 | 0.20 | 50 % |  | 2 |" in page
     assert "1 of 2 at 80 % or more" in page and "to flash attention: **150 %**; 1 of 1 at 80 % or more" in page
