@@ -415,10 +415,12 @@ class Capsules(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Conv2d(1, 256, 9), nn.Conv2d(256, 256, 9, 2)
-        self.votes = nn.Parameter(0.1 * torch.randn(10, 1152, 16, 8))
+        self.votes = nn.Parameter(0.3 * torch.randn(10, 1152, 16, 8))
         self.decoder = nn.Sequential(
             nn.Linear(160, 512), nn.ReLU(), nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 784), nn.Sigmoid()
         )
+        for layer in self.decoder[:5:2]:
+            nn.init.xavier_normal_(layer.weight, 2.5)  # votes are short vectors
 
     def squash(self, x: torch.Tensor) -> torch.Tensor:
         squares = (x * x).sum(-1, keepdim=True)

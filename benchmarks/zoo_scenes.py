@@ -189,6 +189,7 @@ class PyramidPooling(nn.Module):
         self.backbone = nn.Sequential(*list(whole.children())[:-2])
         self.pools = nn.ModuleList(nn.Sequential(nn.Conv2d(2048, 512, 1), nn.ReLU()) for _ in range(4))
         self.head = nn.Sequential(conv(4096, 512), nn.Conv2d(512, classes, 1))
+        keep_most(self)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         x = self.backbone(image)
@@ -316,6 +317,7 @@ class SegNet(nn.Module):
             nn.Sequential(*(conv(b, b if k < n - 1 else max(a, 64)) for k in range(n))) for a, b, n in widths[::-1]
         )
         self.last = nn.Conv2d(64, classes, 3, padding=1)
+        keep_most(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         places = []
