@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import zoo_images
 import zoo_motion
+import zoo_relations
 import zoo_restoration
 import zoo_scenes
+import zoo_sequences
 import zoo_sets
 import zoo_signals
+import zoo_sounds
+import zoo_tables
 
 #: Functions that make the module, and its inputs for a batch.
 FIELDS = (
@@ -23,4 +27,8 @@ FIELDS = (
     | zoo_sets.MODELS
     | zoo_scenes.MODELS
     | zoo_motion.MODELS
+    | zoo_sounds.MODELS
+    | zoo_sequences.MODELS
+    | zoo_relations.MODELS
+    | zoo_tables.MODELS
 )
