@@ -306,33 +306,6 @@ class SalientObjects(nn.Module):
         return torch.sigmoid(torch.cat([self.last(torch.cat(maps, 1)), *maps], 1))
 
 
-class SegNet(nn.Module):
-    """SegNet (Badrinarayanan et al., 2017): the decoder puts values back where pools have taken them from."""
-
-    def __init__(self, classes: int = 12):
-        super().__init__()
-        widths = ((3, 64, 2), (64, 128, 2), (128, 256, 3), (256, 512, 3), (512, 512, 3))
-        self.down = nn.ModuleList(nn.Sequential(*(conv(a if k == 0 else b, b) for k in range(n))) for a, b, n in widths)
-        self.up = nn.ModuleList(
-            nn.Sequential(*(conv(b, b if k < n - 1 else max(a, 64)) for k in range(n))) for a, b, n in widths[::-1]
-        )
-        self.last = nn.Conv2d(64, classes, 3, padding=1)
-        keep_most(self)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        places = []
-        for layer in self.down:
-            x = layer(x)
-            shape = x.shape
-            x, index = F.max_pool2d(x, 2, 2, return_indices=True)
-            places.append((index, shape))
-        for layer in self.up:
-            index, shape = places.pop()
-            empty = x.new_zeros(shape[0], shape[1], shape[2] * shape[3])
-            x = layer(empty.scatter(2, index.flatten(2), x.flatten(2)).reshape(shape))
-        return self.last(x)
-
-
 #: With inputs of a batch.
 MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs]] = {
     "yolo_v8s": (Yolo, pictures(3, 384, 640)),
@@ -340,5 +313,4 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs]] = {
     "pspnet": (PyramidPooling, pictures(3, 281, 377)),
     "bisenet_v2": (TwoBranches, pictures(3, 360, 640)),
     "u2net_small": (SalientObjects, pictures(3, 300, 300)),
-    "segnet": (SegNet, pictures(3, 180, 240)),
 }
