@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from zoo_inputs import Inputs, normal, seeded
+from zoo_scenes import keep_most
 
 
 class GatedAttention(nn.Module):
@@ -215,6 +216,7 @@ class PointNet2(nn.Module):
         )
         self.up = nn.ModuleList([pointwise(1280, 256, 256), pointwise(384, 256, 128), pointwise(134, 128, 128)])
         self.last = nn.Sequential(nn.Conv1d(128, 128, 1), nn.ReLU(), nn.Conv1d(128, classes, 1))
+        keep_most(self)
 
     def gather(self, centres: torch.Tensor, points: torch.Tensor, x: torch.Tensor, radius: float) -> torch.Tensor:
         index = nearest(centres, points, self.k)
@@ -466,12 +468,17 @@ class FourierOperator(nn.Module):
         return self.last(u[..., :h, :w].permute(0, 2, 3, 1))
 
 
+def cloud(count: int, width: int = 3) -> Inputs:
+    """Places that fp16 holds: the same neighbours in every precision."""
+    return lambda batch: (normal((count, width))(batch)[0].half().float(),)
+
+
 #: With inputs of a batch.
 MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs]] = {
     "evoformer_2": (Evoformer, normal((40, 77, 256), (77, 77, 128))),
     "enformer_4": (Enformer, normal((4, 16000))),
-    "pointnet2": (PointNet2, normal((2048, 3))),
-    "point_transformer_5": (PointTransformer, normal((1024, 6))),
+    "pointnet2": (PointNet2, cloud(2048)),
+    "point_transformer_5": (PointTransformer, cloud(1024, 6)),
     "painn": (Painn, molecules),
     "graphormer_6": (Graphormer, graphs),
     "set_transformer": (SetTransformer, normal((1000, 80))),
