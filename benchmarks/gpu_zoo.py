@@ -53,7 +53,9 @@ def for_torch(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], dtype: 
     image = any(x.ndim == 4 for x in inputs)
     module = module.to(device=device, dtype=dtype)
     if image:
-        module = module.to(memory_format=torch.channels_last)
+        for t in [*module.parameters(), *module.buffers()]:  # those of volumes have no such format
+            if t.ndim == 4:
+                t.data = t.data.contiguous(memory_format=torch.channels_last)
     moved = []
     for x in inputs:
         x = x.to(device=device, dtype=dtype if x.is_floating_point() else x.dtype)

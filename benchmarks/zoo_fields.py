@@ -1,5 +1,6 @@
 """Architectures of fields that torchvision, transformers and timm leave out, for the zoo: restoration and generation of
-images, volumes, sound, time series, graphs, point clouds, recommendation, optical flow and physics.
+images, detection, matching, volumes, video, sound, time series, texts, graphs, molecules, point clouds, tables, recommendation,
+optical flow and physics.
 
 They are written in the plain style of research code: what an exporter makes of such modules differs from what it makes of
 the libraries' code.
@@ -8,9 +9,26 @@ the libraries' code.
 from __future__ import annotations
 
 import zoo_images
+import zoo_motion
+import zoo_relations
 import zoo_restoration
+import zoo_scenes
+import zoo_sequences
 import zoo_sets
 import zoo_signals
+import zoo_sounds
+import zoo_tables
 
 #: Functions that make the module, and its inputs for a batch.
-FIELDS = zoo_restoration.MODELS | zoo_images.MODELS | zoo_signals.MODELS | zoo_sets.MODELS
+FIELDS = (
+    zoo_restoration.MODELS
+    | zoo_images.MODELS
+    | zoo_signals.MODELS
+    | zoo_sets.MODELS
+    | zoo_scenes.MODELS
+    | zoo_motion.MODELS
+    | zoo_sounds.MODELS
+    | zoo_sequences.MODELS
+    | zoo_relations.MODELS
+    | zoo_tables.MODELS
+)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
-from zoo_inputs import Inputs, normal
+from zoo_inputs import Inputs, normal, seeded
 
 
 class Double(nn.Sequential):
@@ -360,6 +360,87 @@ class VolumePatches(nn.Module):
         return self.decoder(y.reshape(x.shape[0], -1, self.side, self.side, self.side))
 
 
+class DiffusionTransformer(nn.Module):
+    """DiT (Peebles and Xie, 2023), eight layers with heads of 72 elements: time and class scale, shift and gate each part."""
+
+    def __init__(self, c: int = 576, heads: int = 8, layers: int = 8, side: int = 32, patch: int = 2):
+        super().__init__()
+        self.heads, self.side, self.patch, tokens = heads, side, patch, (side // patch) ** 2
+        self.embed = nn.Conv2d(4, c, patch, patch)
+        self.positions = nn.Parameter(0.5 * torch.randn(1, tokens, c))
+        self.time, self.classes = nn.Sequential(nn.Linear(256, c), nn.SiLU(), nn.Linear(c, c)), nn.Embedding(1001, c)
+        self.register_buffer("rates", torch.exp(-math.log(10000) * torch.arange(128) / 128))
+        self.modulate = nn.ModuleList(nn.Sequential(nn.SiLU(), nn.Linear(c, 6 * c)) for _ in range(layers))
+        self.qkv, self.out = (nn.ModuleList(nn.Linear(c, b) for _ in range(layers)) for b in (3 * c, c))
+        self.mlps = nn.ModuleList(
+            nn.Sequential(nn.Linear(c, 4 * c), nn.GELU("tanh"), nn.Linear(4 * c, c)) for _ in range(layers)
+        )
+        self.norm = nn.LayerNorm(c, elementwise_affine=False, eps=1e-6)
+        self.last_modulate, self.last = nn.Sequential(nn.SiLU(), nn.Linear(c, 2 * c)), nn.Linear(c, patch * patch * 8)
+
+    def forward(self, x: torch.Tensor, t: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        batch = x.shape[0]
+        angles = t[:, None] * self.rates
+        condition = self.time(torch.cat([torch.cos(angles), torch.sin(angles)], -1)) + self.classes(label)
+        x = self.embed(x).flatten(2).transpose(1, 2) + self.positions
+        for modulate, qkv, out, mlp in zip(self.modulate, self.qkv, self.out, self.mlps, strict=True):
+            shift1, scale1, gate1, shift2, scale2, gate2 = modulate(condition).chunk(6, 1)
+            y = self.norm(x) * (1 + scale1.unsqueeze(1)) + shift1.unsqueeze(1)
+            q, k, v = (
+                qkv(y).reshape(batch, -1, 3, self.heads, x.shape[2] // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+            )
+            y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, -1, x.shape[2])
+            x = x + gate1.unsqueeze(1) * out(y)
+            y = self.norm(x) * (1 + scale2.unsqueeze(1)) + shift2.unsqueeze(1)
+            x = x + gate2.unsqueeze(1) * mlp(y)
+        shift, scale = self.last_modulate(condition).chunk(2, 1)
+        y = self.last(self.norm(x) * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1))
+        n, p = self.side // self.patch, self.patch
+        y = y.reshape(batch, n, n, p, p, 8)
+        return torch.einsum("nhwpqc->nchpwq", y).reshape(batch, 8, self.side, self.side)
+
+
+def noisy(batch: int) -> tuple[torch.Tensor, ...]:
+    r = seeded()
+    return (
+        torch.randn(batch, 4, 32, 32, generator=r),
+        20 * torch.rand(batch, generator=r),
+        torch.randint(0, 1001, (batch,), generator=r),
+    )
+
+
+class Capsules(nn.Module):
+    """Capsule network (Sabour et al., 2017): 1152 vectors vote for 10, three rounds of routing, a decoder of the votes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 256, 9), nn.Conv2d(256, 256, 9, 2)
+        self.votes = nn.Parameter(0.3 * torch.randn(10, 1152, 16, 8))
+        self.decoder = nn.Sequential(
+            nn.Linear(160, 512), nn.ReLU(), nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 784), nn.Sigmoid()
+        )
+        for layer in self.decoder[:5:2]:
+            nn.init.xavier_normal_(layer.weight, 2.5)  # votes are short vectors
+
+    def squash(self, x: torch.Tensor) -> torch.Tensor:
+        squares = (x * x).sum(-1, keepdim=True)
+        return squares / (1 + squares) * x / torch.sqrt(squares + 1e-6)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        batch = x.shape[0]
+        u = self.second(F.relu(self.first(x))).reshape(batch, 32, 8, 36).permute(0, 1, 3, 2).reshape(batch, 1152, 8)
+        votes = torch.einsum("jnoi,bni->bjno", self.votes, self.squash(u))
+        logits = torch.zeros(batch, 10, 1152, dtype=x.dtype, device=x.device)
+        for k in range(3):
+            weights = logits.softmax(1)
+            v = self.squash((weights.unsqueeze(-1) * votes).sum(2))
+            if k < 2:
+                logits = logits + torch.matmul(votes, v.unsqueeze(-1)).squeeze(-1)
+        length = v.norm(dim=-1)
+        mask = (length >= length.amax(1, keepdim=True)).to(x.dtype)
+        return length, self.decoder((v * mask.unsqueeze(-1)).reshape(batch, -1))
+
+
 #: With inputs of a batch.
 MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs]] = {
     "unet": (lambda: Unet(3, 64, 5, 2), normal((3, 256, 256))),
@@ -374,4 +455,6 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs]] = {
     "style_transfer": (StyleTransfer, normal((3, 256, 256))),
     "resnet20_32": (SmallResNet, normal((3, 32, 32))),
     "go_8": (BoardNetwork, normal((17, 19, 19))),
+    "dit_8": (DiffusionTransformer, noisy),
+    "capsules": (Capsules, normal((1, 28, 28))),
 }
