@@ -205,7 +205,8 @@ class Finder {
     const Expr scores = expand_scores(softmax.scores);
     s.key = m->k;
     s.any_expression = any_;
-    if (!find_gemm(scores, s)) return reject("the scores are not a scaled, masked product of queries and keys");
+    if (!find_gemm(scores, m->vars[m->vars.size() - 2], s))
+      return reject("the scores are not a scaled, masked product of queries and keys");
     // Loads of the scores must be at [batch..., query, key], whatever dims the batch has there: a product of all heads
     // of all sequences (baddbmm) is loaded at [sequence * heads + head, query, key].
     const Exprs& at = s.load->args;
@@ -234,19 +235,28 @@ class Finder {
     return true;
   }
 
-  // The matmul that computes the scores: the only matmul whose result they load.
-  static bool find_gemm(const Expr& scores, Scores& s) {
+  // The matmul that computes the scores. A bias may come from one, too (of pairs of tokens, for all rows of a batch):
+  // it is the one that is not loaded at [.., query, key], or in fewer dims of the batch.
+  static bool find_gemm(const Expr& scores, const Expr& query, Scores& s) {
+    int best = -1;
+    bool clear = false;
     for (const Value* v : loads_of(scores)) {
       if (!v->producer || !v->producer->as<MatMulOp>() || v->rank() < 2) continue;
       Scores own;
       own.key = s.key;
       own.any_expression = s.any_expression;
-      if (!decompose(scores, v, own)) continue;  // a bias may come from a product too
-      if (s.product) return false;
+      if (!decompose(scores, v, own)) continue;
+      const Exprs& at = own.load->args;
+      int dims = 0;
+      if (same(at.back(), s.key) && (same(at[at.size() - 2], query) || is_const(query->args[0], 1)))
+        dims = 1 + static_cast<int>(std::count_if(at.begin(), at.end(), [](const Expr& e) { return e->has_var; }));
+      if (dims < best) continue;
+      clear = dims > best;
+      own.product = v->producer->as<MatMulOp>();
       s = own;
-      s.product = v->producer->as<MatMulOp>();
+      best = dims;
     }
-    return s.product && s.load;
+    return clear && s.product && s.load;
   }
 
   void replace(const SoftmaxMatch& softmax, const Scores& s) {

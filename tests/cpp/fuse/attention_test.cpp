@@ -69,6 +69,36 @@ TEST(Attention, NanThatBecomesZeroIsARowWithoutKeys) {
     EXPECT_THAT(guarded_attention(other), testing::Not(HasSubstr("= attention"))) << other;
 }
 
+// The bias of all rows of tokens is a product, loaded at `at`.
+std::string product_as_bias(std::string_view product, std::string_view at) {
+  std::string text = R"(%0 = input float32[n, 5, 4, s, 16]
+%1 = input float32[n, 5, 4, s, 16]
+%2 = input float32[n, 5, 4, s, 16]
+%3 = input float32[n, s, s, 32]
+%4 = input float32[4, s, 32]
+%5 = matmul float32PRODUCT
+%6 = matmul float32[b < n, r < 5, h < 4, i < s, j < s; k < 16]: %0[b, r, h, i, k], %1[b, r, h, j, k]
+%7 = loop float32[b < n, r < 5, h < 4, i < s, j < s]: %6[b, r, h, i, j] + %5[AT]
+%8 = loop float32[b < n, r < 5, h < 4, i < s]: max{j < s}(%7[b, r, h, i, j])
+%9 = loop float32[b < n, r < 5, h < 4, i < s]: sum{j < s}(exp(%7[b, r, h, i, j] - %8[b, r, h, i]))
+%10 = loop float32[b < n, r < 5, h < 4, i < s, j < s]: exp(%7[b, r, h, i, j] - %8[b, r, h, i]) / %9[b, r, h, i]
+%11 = matmul float32[b < n, r < 5, h < 4, i < s, j < 16; k < s]: %10[b, r, h, i, k], %2[b, r, h, k, j]
+return %11)";
+  text.replace(text.find("AT]"), 2, at);
+  text.replace(text.find("PRODUCT"), 7, product);
+  FuseOptions o = any_device();
+  o.attention_limits = true;
+  return after_pass("attention", text, o);
+}
+
+TEST(Attention, ABiasMayBeAProductToo) {
+  // Of pairs of tokens, and of tokens and what is known of each head.
+  EXPECT_THAT(product_as_bias("[b < n, x < s, y < s, z < 4; k < 32]: %3[b, x, y, k], %4[z, 0, k]", "b, i, j, h"),
+              HasSubstr("= attention"));
+  EXPECT_THAT(product_as_bias("[b < n, z < 4, x < s, y < s; k < 32]: %3[b, x, 0, k], %4[z, y, k]", "b, h, i, j"),
+              HasSubstr("= attention"));
+}
+
 TEST(Attention, ABiasOfZeroIsNone) {
   std::string text(kAttention);
   for (const std::string product : {"%3[b, h, i, r] * 0.25", "%3[b, h, i, j] * 0.25"})

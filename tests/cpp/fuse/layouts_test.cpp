@@ -347,6 +347,31 @@ FuseOptions copying_views() {
   return o;
 }
 
+// Pairs of neighbours become a dim of the image: with channels last, that is the same memory.
+TEST(Layouts, AnImageWithADimDividedIsStillAView) {
+  const std::string text = after_pass("layouts", R"(%0 = input float16[n, 16, 60]
+%1 = constant float16[48, 16, 5] {...}
+%2 = constant float16[48, 48, 1, 1] {...}
+%3 = conv float16[n, 48, 60]: %0, %1 {pads = [2, 2]}
+%4 = view float16[n, 48, 30, 2]: %3
+%5 = conv float16[n, 48, 30, 2]: %4, %2
+return %5)",
+                                      any_device());
+  EXPECT_THAT(text, HasSubstr("view float16[n, 48, 30, 2] order(0, 2, 3, 1)"));
+}
+
+// The channels are what is divided: the memory is another.
+TEST(Layouts, AnImageWithItsChannelsDividedIsACopy) {
+  const std::string text = after_pass("layouts", R"(%0 = input float16[n, 16, 60]
+%1 = constant float16[48, 16, 5] {...}
+%2 = constant float16[48, 24, 1, 1] {...}
+%3 = conv float16[n, 48, 60]: %0, %1 {pads = [2, 2]}
+%4 = view float16[n, 24, 2, 60]: %3
+%5 = conv float16[n, 48, 2, 60]: %4, %2
+return %5)",
+                                      any_device());
+  EXPECT_THAT(text, Not(HasSubstr("view")));
+}
 // The pixels of a convolution's result as rows of a matrix, as in attention over an image.
 TEST(LayoutsOfViewedImages, AViewThatAMatmulReadsIsACopy) {
   const std::string graph = R"(%0 = input float32[n, 8, 8, 32]

@@ -406,6 +406,40 @@ return %4)",
               padding_k());
 }
 
+// Products pixel by pixel, whose channels are contiguous: K becomes innermost, whole vectors or not.
+TEST(PadGemmK, OperandsThatLieAcrossAreTransposed) {
+  EXPECT_THAT(after_pass("pad_gemm_k", R"(%0 = input float16[n, 33, 40, 24]
+%1 = input float16[n, 24, 40, 40]
+%2 = matmul float16[b < n, c < 24, i < 33, j < 40; k < 40]: %0[b, i, k, c], %1[b, c, j, k]
+return %2)",
+                         padding_k()),
+              HasSubstr("order(0, 1, 3, 2): %0[i0, i1, i2, i3]"));
+  EXPECT_THAT(after_pass("pad_gemm_k", R"(%0 = input float16[n, 33, 33, 24]
+%1 = input float16[n, 40, 33, 24]
+%2 = matmul float16[b < n, c < 24, i < 33, j < 40; k < 33]: %0[b, i, k, c], %1[b, j, k, c]
+return %2)",
+                         padding_k()),
+              HasSubstr("order(0, 1, 3, 2): select(i2 < 33, %0[i0, i1, i2, i3], 0.0:float16)"));
+}
+
+// A matrix that views a loop's result, which has few columns: the loop writes the zeros, in its own shape.
+TEST(PadGemmK, LoopsWriteTheZerosOfAView) {
+  expect_pass("pad_gemm_k", R"(%0 = input float16[n, 3, 64, 25]
+%1 = constant float16[75, 25] {...}
+%2 = loop float16[b < n, c < 64, r < 3, v < 25]: %0[b, r, c, v]
+%3 = view float16[n * 64, 75]: %2
+%4 = matmul float16[i < n * 64, j < 25; k < 75]: %3[i, k], %1[k, j]
+return %4)",
+              R"(%0 = input float16[n, 3, 64, 25]
+%1 = constant float16[75, 25] {...}
+%2 = loop float16[k < 80, j < 25]: select(k < 75, %1[k, j], 0.0:float16)
+%3 = loop float16[b < n, c < 64, k < 80]: select(k < 75, %0[b, floordiv(k, 25), c, mod(k, 25)], 0.0:float16)
+%4 = view float16[n * 64, 80]: %3
+%5 = matmul float16[i < n * 64, j < 25; k < 80]: %4[i, k], %2[k, j]
+return %5)",
+              padding_k());
+}
+
 // Lines that overlap would be several times as large.
 TEST(PadGemmK, OperandsThatRepeatElementsStay) {
   const char* text = R"(%0 = input float16[n, 243]

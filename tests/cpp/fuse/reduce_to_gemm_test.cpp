@@ -57,6 +57,26 @@ return %5)",
 return %5)");
 }
 
+TEST(ReduceToGemm, SumsOverSeveralDimsBecomeOne) {
+  expect_pass("reduce_to_gemm", R"(%0 = input float32[n, 12, 10]
+%1 = input float32[12, 10, 48]
+%2 = loop float32[i < n, j < 48]: sum{r < 12, s < 10}(%0[i, r, s] * %1[r, s, j]) @"sum"
+return %2)",
+              R"(%0 = input float32[n, 12, 10]
+%1 = input float32[12, 10, 48]
+%2 = matmul float32[i < n, j < 48; k < 120]: %0[i, floordiv(k, 10), mod(k, 10)], %1[floordiv(k, 10), mod(k, 10), j] @"sum"
+%3 = loop float32[i < n, j < 48]: %2[i, j] @"sum"
+return %3)");
+}
+
+// As a GEMM, each element would be read for every window that has it.
+TEST(ReduceToGemm, WindowsStay) {
+  expect_unchanged("reduce_to_gemm", R"(%0 = input float32[40, 20]
+%1 = input float32[8, 4, 32]
+%2 = loop float32[i < 33, j < 32]: sum{r < 8, s < 4}(%0[i + r, s] * %1[r, s, j]) @"sum"
+return %2)");
+}
+
 // {}: what is multiplied by what, of float32 %0[i, s] and float16 %1[j, s].
 std::string after_of_types(const std::string& product) {
   return after_pass("reduce_to_gemm",
