@@ -113,7 +113,8 @@ class Filler {
     const bool one_tap = is_const(idx::product(Exprs(w->shape.begin() + 2, w->shape.end())), 1);
     if (one_tap && (!options_.tensor_copy || outputs < kMostChannels || vec != 8)) return;
     const auto rounded = [&](std::int64_t to) { return (channels + to - 1) / to * to; };
-    const bool copied = options_.tensor_copy && !one_tap && kCopied * rounded(4 * vec) <= (kCopied + 1) * channels;
+    const bool copied =
+        options_.tensor_copy && vec >= 8 && !one_tap && kCopied * rounded(4 * vec) <= (kCopied + 1) * channels;
     const std::int64_t filled = rounded(copied && outputs >= kMostChannels ? 4 * vec : vec);
     if (filled == channels) return;
     Value*& image = filled_[{n.inputs[0], filled}];

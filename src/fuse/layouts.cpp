@@ -129,7 +129,8 @@ class LayoutChooser {
       const auto* l = n->as<LoopOp>();
       Value* out = n->outputs.empty() ? nullptr : n->outputs[0];
       // An image with a dim divided is still the same memory with its channels last. See correct_views().
-      if (n->as<ViewOp>() && wanted_.count(out) && out->rank() > 2 && !n->inputs[0]->storage_order.empty())
+      if (n->as<ViewOp>() && wanted_.count(out) && out->rank() > 2 && !n->inputs[0]->storage_order.empty() &&
+          std::ranges::all_of(uses[out], [](const Node* u) { return u->as<ConvOp>() || u->as<LoopOp>(); }))
         out->storage_order = channels_last(out->rank());
       if (!l || fixed_.count(out) || soft_.count(out) || out->rank() < 2) continue;
       if (l->body->has_reduce) out->storage_order = order_of_remaining(*l);
