@@ -1,14 +1,12 @@
 """Recurrent layers on simulated AMD GPUs, against the host: all steps in one launch where the weights fit the registers, otherwise a launch for
 each step. What NVIDIA's code consists of."""
 
-import subprocess
-
 import numpy as np
 import onnx
 import onnx.helper as oh
 import pytest
 import sardonyx
-from cli_support import BUILD
+from cli_support import sardonyx as cli
 from onnx import numpy_helper
 
 CHIPS = ["gfx90a", "gfx942", "gfx1100", "gfx1201"]
@@ -107,23 +105,14 @@ def test_a_layer_is_one_launch(chip, tmp_path):
     """Whatever its steps; a launch for each took 4 to 5 us, most of it the way to the GPU."""
     model, _ = layer("GRU", 128, 100, 1)
     onnx.save(model, tmp_path / "m.onnx")
-    command = [
-        BUILD / "bin/sardonyx",
-        "inspect",
-        tmp_path / "m.onnx",
-        "--device",
-        f"sim:{chip}",
-        "--kernels",
-        "--source",
-    ]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    text = cli("inspect", tmp_path / "m.onnx", "--device", f"sim:{chip}", "--kernels", "--source")
     assert "routine_recurrent_scan<" in text and "routine_recurrent<" not in text
 
 
 def ptx_of(model, precision, folder):
     onnx.save(model, folder / "m.onnx")
-    command = [BUILD / "bin/sardonyx", "compile", folder / "m.onnx", "--arch", "sm_90a", "-o", folder / "m.sdx"]
-    subprocess.run([*command, "--precision", precision, "--cache-dir", ""], check=True, capture_output=True)
+    options = ["--arch", "sm_90a", "-o", folder / "m.sdx", "--precision", precision, "--cache-dir", ""]
+    cli("compile", folder / "m.onnx", *options, "--quiet")
     return [p for p in (folder / "m.sdx").read_bytes().split(b".entry ") if b"ex2.approx" in p]
 
 
@@ -134,6 +123,7 @@ CLUSTERS = [
     ("LSTM", 256, "fp32", 8),
     ("GRU", 384, "fp32", 8),
     ("LSTM", 512, "fp16", 8),
+    ("LSTM", 650, "fp16", 11),
 ]
 
 

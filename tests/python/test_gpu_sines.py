@@ -8,6 +8,7 @@ import onnx
 import pytest
 import sardonyx
 from cli_support import BUILD
+from cli_support import sardonyx as cli
 from onnx import TensorProto, helper
 from test_gpu_epilogues import disassembly, product
 
@@ -105,8 +106,8 @@ def test_sines_take_few_instructions(chip, tmp_path):
 @pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
 def test_results_up_to_1_do_not_saturate(chip, tmp_path):
     onnx.save(product([("Sin", [])], 4096, 256, 256)[0], tmp_path / "m.onnx")
-    command = [BUILD / "bin/sardonyx", "inspect", tmp_path / "m.onnx", "--device", f"sim:{chip}", "--precision", "fp16"]
-    text = subprocess.run([*command, "--kernels", "--source"], check=True, capture_output=True, text=True).stdout
+    options = ["--device", f"sim:{chip}", "--precision", "fp16", "--kernels", "--source"]
+    text = cli("inspect", tmp_path / "m.onnx", *options)
     after = re.findall(r"half_sin\(.*\n(.*)", text)
     assert after and not any("saturated" in line for line in after)
 
@@ -173,16 +174,7 @@ def test_selected_sines_are_one(chip, name, tmp_path):
     got = sardonyx.compile(model, device=f"sim:{chip}")(x=x)["y"]
     np.testing.assert_allclose(got, np.concatenate(columns, 1), atol=2e-7, rtol=1e-6)
     onnx.save(model, tmp_path / "m.onnx")
-    command = [
-        BUILD / "bin/sardonyx",
-        "inspect",
-        tmp_path / "m.onnx",
-        "--device",
-        f"sim:{chip}",
-        "--kernels",
-        "--source",
-    ]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    text = cli("inspect", tmp_path / "m.onnx", "--device", f"sim:{chip}", "--kernels", "--source")
     sines = len(re.findall(r"\b(sin|cos|sin_or_cos)\(", text))
     # Twice where packs of elements and the rest have code of their own. The last of the uneven ones is alone.
     assert sines in ((2, 4) if name == "uneven" else (1, 2))
