@@ -193,6 +193,27 @@ class GpuGenerator {
   std::string fetch_row(const Expr& l, const window::RowLoad& row, const WindowTerm* term, const WindowTile& w,
                         std::vector<Fetched>& done);
 
+  // ---- gpu_channel_windows.cpp: windows of single channels by matrix instructions (kernels/window_mfma.h)
+  struct ChannelWindows {
+    Expr reduction;
+    Expr image, taps;  ///< loads of one term
+    Expr x, y;         ///< variables of the results along a row, and across rows; y may be empty
+    Exprs outer;       ///< the others
+    std::int64_t width = 0, height = 1;        ///< of the image
+    std::int64_t results_x = 0, results_y = 1;
+    std::int64_t taps_x = 0, taps_y = 1;
+    std::int64_t step_x = 1, step_y = 1, tap_step_y = 1;  ///< elements and rows between results, rows between taps
+    std::int64_t pad_x = 0, pad_y = 0;
+    std::int64_t row = 0;  ///< elements of the image between rows
+    Expr at, taps_at;      ///< offsets of a channel's first element, and of its first tap
+    std::int64_t first = 0;  ///< elements before the first tap, so that packs are aligned
+    std::int64_t groups = 1;  ///< of four results that a lane has: across rows, or without y along the row
+  };
+  std::optional<ChannelWindows> channel_windows_of(const OutputLoop& p, const Exprs& reductions) const;
+  void plan_channel_windows(ChannelWindows& c) const;
+  void channel_windows(const OutputLoop& p, const ChannelWindows& c);
+  std::string channel_sums(const ChannelWindows& c, const std::string& unit, const std::string& first_row);
+
   // ---- gpu_lines.cpp: 32 neighbouring threads per line
   static bool suits_lines(const FlatLoop& f);
   void lines(const FlatLoop& f);
@@ -259,7 +280,7 @@ class GpuGenerator {
   bool closed(const Expr& r) const;
 
   const LoopKernel& kernel_;
-  bool in_blocks_, loads_first_, half_extremes_;
+  bool in_blocks_, loads_first_, half_extremes_, matrix_windows_;
   std::int64_t least_threads_;
   RowOptions row_options_;
   bool guarded_loads_ = false;
