@@ -176,32 +176,30 @@ std::optional<GpuGenerator::ChannelWindows> GpuGenerator::channel_windows_of(con
 // How many packs a lane has: loads are shared by neighbouring ones, but every SIMD should have a wave.
 void GpuGenerator::plan_channel_windows(ChannelWindows& c) const {
   c.first = (kPack - c.pad_x % kPack) % kPack;
-  const std::int64_t fours = ceil_div(c.first + (kPack - 1) * c.step_x + c.taps_x, kPack);
+  const std::int64_t taps = ceil_div(c.first + (kPack - 1) * c.step_x + c.taps_x, kPack);
   const std::int64_t channels = window::known_product(c.outer), packs = ceil_div(c.results_x, kPack);
   const auto simds = static_cast<double>(std::max<std::int64_t>(1, least_threads_ / kWaveLanes));
   double least = std::numeric_limits<double>::infinity();
   c.groups = 0;
-  if (c.taps_y * fours > kMostOperands) return;
-  for (std::int64_t groups = 1; groups <= kMostGroups; ++groups) {
-    std::int64_t units = packs, tiles = 1, loads = 0;
-    if (c.y) {
-      if (groups > c.results_y) break;
-      tiles = ceil_div(c.results_y, groups);
-      loads = fours * ((groups - 1) * c.step_y + (c.taps_y - 1) * c.tap_step_y + 1);
-    } else {
-      if (groups > packs) break;
-      units = ceil_div(packs, groups);
-      loads = (groups - 1) * c.step_x + fours;
+  if (c.taps_y * taps > kMostOperands) return;
+  for (std::int64_t rows = 1; rows <= std::min(kMostGroups, c.results_y); ++rows)
+    for (std::int64_t groups = 1; groups <= std::min(kMostGroups, packs) && groups * rows <= 2 * kMostGroups; ++groups) {
+      const std::int64_t fours = (groups - 1) * c.step_x + taps, lead = (c.pad_x + c.first) / kPack;
+      const std::int64_t lines = (rows - 1) * c.step_y + (c.taps_y - 1) * c.tap_step_y + 1;
+      if (fours * lines > kMostLoaded) continue;
+      const std::int64_t paired = c.width % kPack == 0 ? std::max<std::int64_t>(fours - lead, 0) / 2 : 0;
+      const double waves = static_cast<double>(ceil_div(channels, kChannels) * ceil_div(ceil_div(packs, groups), kLanes) *
+                                               ceil_div(c.results_y, rows)) /
+                           simds;
+      const auto loads = static_cast<double>(lines * (fours - paired) * kLoadCycles);
+      const auto products =
+          static_cast<double>(c.taps_y * taps * groups * rows * kMatrixCycles + c.taps_y * kTapCycles);
+      const double cost = waves * loads + std::max(1.0, waves) * products;
+      if (cost >= least) continue;
+      least = cost;
+      c.groups = groups;
+      c.rows = rows;
     }
-    if (loads > kMostLoaded) break;
-    const double waves =
-        static_cast<double>(ceil_div(channels, kChannels) * ceil_div(units, kLanes) * tiles) / simds;
-    const auto products = static_cast<double>(c.taps_y * fours * groups * kMatrixCycles + c.taps_y * kTapCycles);
-    const double cost = waves * static_cast<double>(loads * kLoadCycles) + std::max(1.0, waves) * products;
-    if (cost >= least) continue;
-    least = cost;
-    c.groups = groups;
-  }
 }
 
 // Declares the sums of a lane's packs, vectors of four; returns the name of their array.
@@ -211,40 +209,41 @@ std::string GpuGenerator::channel_sums(const ChannelWindows& c, const std::strin
   const bool whole = c.width % kPack == 0;
   emit_.line(fmt::format("WindowTaps<{}, {}, {}, {}> {};", c.taps_y, c.taps_x, c.step_x, c.first, taps));
   emit_.line(fmt::format("{}.load({} + {});", taps, emit_.buffer(c.taps->value), emit_.value(c.taps_at)));
-  emit_.line(fmt::format("const WindowImage<{}, {}> {} = {{{}, u32({}) * 2}};", type, whole, image,
+  std::int64_t elements = 0;
+  is_const_int(c.image->value->elements(), elements);
+  emit_.line(fmt::format("const WindowImage<{}, {}, {}u> {} = {{{}, u32({}) * 2}};", type, whole, elements * 2, image,
                          emit_.buffer(c.image->value), emit_.value(c.at)));
-  emit_.line(fmt::format("vec<f32, 4> {}[{}] = {{}};", sums, c.groups));
-  const std::string x = fmt::format("{} * {} - {}", unit, kPack * c.step_x, c.pad_x + c.first);
-  if (c.y)
-    emit_.line(fmt::format("add_windows<{}, {}>({}, {}, {}, {}, {} * {} - {}, {}, {}, {});", c.step_y, c.tap_step_y,
-                           taps, image, x, c.width, first_row, c.step_y, c.pad_y, c.height, c.row * 2, sums));
-  else
-    emit_.line(fmt::format("add_windows({}, {}, {}, {}, {});", taps, image, x, c.width, sums));
+  emit_.line(fmt::format("vec<f32, 4> {}[{}][{}] = {{}};", sums, c.rows, c.groups));
+  emit_.line(fmt::format("add_windows<{}, {}, {}>({}, {}, {} * {} - {}, {}, {} * {} - {}, {}, {}, {});", c.step_y,
+                         c.tap_step_y, (c.pad_x + c.first) / kPack, taps, image, unit, kPack * c.step_x,
+                         c.pad_x + c.first, c.width, first_row, c.step_y, c.pad_y, c.height, c.row * 2, sums));
   return sums;
 }
 
 void GpuGenerator::channel_windows(const OutputLoop& p, const ChannelWindows& c) {
   const std::int64_t channels = window::known_product(c.outer), packs = ceil_div(c.results_x, kPack);
-  const std::int64_t along = c.y ? 1 : c.groups, units = ceil_div(packs, along);
-  const std::int64_t quads = ceil_div(units, kLanes), tiles = c.y ? ceil_div(c.results_y, c.groups) : 1;
+  const std::int64_t units = ceil_div(packs, c.groups);
+  const std::int64_t quads = ceil_div(units, kLanes), tiles = ceil_div(c.results_y, c.rows);
   const std::int64_t items = ceil_div(channels, kChannels) * quads * tiles * kWaveLanes;
   threads_ = Expr(items);
   work_ = 0;
-  for (const OutputLoop::Output& o : p.outputs) work_ = work_ + cost_of(o.body) * Expr(kPack * c.groups);
+  for (const OutputLoop::Output& o : p.outputs) work_ = work_ + cost_of(o.body) * Expr(kPack * c.groups * c.rows);
   const std::string n = emit_.fresh("p"), q = emit_.fresh("q"), quad = emit_.fresh("o"), lane = emit_.fresh("o");
   const std::string row = emit_.fresh("i"), channel = emit_.fresh("q"), unit = emit_.fresh("i"), there = emit_.fresh("e");
-  emit_.open(fmt::format("for (u32 {0} = first_thread(); {0} < {1}u; {0} += thread_step<{1}>())", n, items));
+  // Neighbouring workgroups read the same rows.
+  emit_.open(fmt::format("for (u32 {0} = first_thread(); {0} < {1}u; {0} += thread_step<{1}>())",
+                         n, items));
   emit_.line(fmt::format("i32 {} = i32(uniform({} / kWave));", q, n));
   emit_.line(fmt::format("const i32 {} = take_digit({}, {}), {} = thread_id() % kWave;", quad, q, quads, lane));
-  emit_.line(fmt::format("const i32 {} = min(i32(take_digit({}, {})) * {}, {});", row, q, tiles, c.y ? c.groups : 1,
-                         c.y ? c.results_y - c.groups : 0));
+  emit_.line(fmt::format("const i32 {} = min(i32(take_digit({}, {})) * {}, {});", row, q, tiles, c.rows,
+                         c.results_y - c.rows));
   emit_.line(fmt::format("i32 {} = min({} * {} + {} / 4, {});", channel, q, kChannels, lane, channels - 1));
   emit_.line(fmt::format("const i32 {}_of = min({} * {}, {}) + {} % 4;", unit, quad, kLanes,
                          std::max<std::int64_t>(units - kLanes, 0), lane));
   emit_.line(fmt::format("const bool {} = {} * {} + {} / 4 < {} && {}_of < {};", there, q, kChannels, lane, channels, unit, units));
   // The number of the lane's first pack; those of the last lane overlap with the ones before.
-  emit_.line(fmt::format("const i32 {0} = min(min({0}_of, {1}) * {2}, {3});", unit, units - 1, along,
-                         std::max<std::int64_t>(packs - along, 0)));
+  emit_.line(fmt::format("const i32 {0} = min(min({0}_of, {1}) * {2}, {3});", unit, units - 1, c.groups,
+                         packs - c.groups));
   decode(c.outer, channel, true);
   const std::string sums = channel_sums(c, unit, row);
 
@@ -252,12 +251,12 @@ void GpuGenerator::channel_windows(const OutputLoop& p, const ChannelWindows& c)
   const std::int64_t odd = c.results_x % kPack;
   if (odd != 0) {
     const std::int64_t shared = kPack - odd;
-    for (std::int64_t u = c.groups; u-- > 0;) {
-      if (!c.y && u + 1 < c.groups) break;
-      const std::string own = fmt::format("{}[{}]", sums, u);
-      const std::string before =
-          !c.y && u > 0 ? fmt::format("{}[{}]", sums, u - 1) : fmt::format("from_lane_before({})", own);
-      emit_.line(fmt::format("{0} = moved_back<{1}>({0}, {2}, {3} == {4});", own, shared, before, unit, packs - along));
+    for (std::int64_t v = 0; v < c.rows; ++v) {
+      const std::string own = fmt::format("{}[{}][{}]", sums, v, c.groups - 1);
+      const std::string before = c.groups > 1 ? fmt::format("{}[{}][{}]", sums, v, c.groups - 2)
+                                              : fmt::format("from_lane_before({})", own);
+      emit_.line(fmt::format("{0} = moved_back<{1}>({0}, {2}, {3} == {4});", own, shared, before, unit,
+                             packs - c.groups));
     }
   }
   emit_.open(fmt::format("if ({})", there));
@@ -265,23 +264,24 @@ void GpuGenerator::channel_windows(const OutputLoop& p, const ChannelWindows& c)
   w.length = kPack;
   w.inner = c.x;
   w.lane = loop_var(kPack);
-  w.group = loop_var(std::max<std::int64_t>(packs - along + 1, 1));
+  w.group = loop_var(packs - c.groups + 1);
   emit_.bind(w.group, unit);
-  const Expr first_row = c.y ? loop_var(c.results_y - c.groups + 1) : Expr();
+  const Expr first_row = c.y ? loop_var(c.results_y - c.rows + 1) : Expr();
   if (c.y) emit_.bind(first_row, row);
   for (std::int64_t u = 0; u < c.groups; ++u) {
-    Assignments at;
-    const Expr pack = c.y ? w.group : w.group + Expr(u);
+    const Expr pack = w.group + Expr(u);
     Expr x = pack * Expr(kPack);
-    if (odd != 0) {
+    if (odd != 0 && u + 1 == c.groups) {
+      const std::string name = emit_.fresh("i"), text = emit_.value(x);
       x = loop_var(c.results_x - kPack + 1);
-      const std::string name = emit_.fresh("i");
-      emit_.line(fmt::format("const i32 {} = min({}, {});", name, emit_.value(pack * Expr(kPack)), c.results_x - kPack));
+      emit_.line(fmt::format("const i32 {} = min({}, {});", name, text, c.results_x - kPack));
       emit_.bind(x, name);
     }
-    at.emplace_back(c.x, x + w.lane);
-    if (c.y) at.emplace_back(c.y, first_row + Expr(u));
-    window_outputs(p, at, w, {{substitute(c.reduction, at), fmt::format("{}[{}][l]", sums, u)}});
+    for (std::int64_t v = 0; v < c.rows; ++v) {
+      Assignments at = {{c.x, x + w.lane}};
+      if (c.y) at.emplace_back(c.y, first_row + Expr(v));
+      window_outputs(p, at, w, {{substitute(c.reduction, at), fmt::format("{}[{}][{}][l]", sums, v, u)}});
+    }
   }
   emit_.close();
   emit_.close();

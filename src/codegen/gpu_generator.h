@@ -207,7 +207,7 @@ class GpuGenerator {
     std::int64_t row = 0;  ///< elements of the image between rows
     Expr at, taps_at;      ///< offsets of a channel's first element, and of its first tap
     std::int64_t first = 0;  ///< elements before the first tap, so that packs are aligned
-    std::int64_t groups = 1;  ///< of four results that a lane has: across rows, or without y along the row
+    std::int64_t groups = 1, rows = 1;  ///< of four results that a lane has: along a row, and of how many rows
   };
   std::optional<ChannelWindows> channel_windows_of(const OutputLoop& p, const Exprs& reductions) const;
   void plan_channel_windows(ChannelWindows& c) const;

@@ -57,18 +57,26 @@ struct WindowTaps {
     for (int k = 0; k < kFours; ++k) of[y][k] = Four{words[2 * k], words[2 * k + 1]};
   }
 
-  /// `taps`: those of the channel, one after another.
+  static constexpr int kAll = kHeight * kWidth, kPacks = (kAll + 7) / 8;
+  vec16 packs[(kPacks + 3) / 4];
+  static constexpr int first_of(int pack) { return pack * 8 < kAll - 8 ? pack * 8 : kAll - 8; }  // the last overlaps
+
+  /// `taps`: those of the channel, one after another. Its four lanes load a pack each.
   template <class T>
   SDX_FN void load(const T* taps) {
-    constexpr int kAll = kHeight * kWidth, kPack = kAll < 8 ? kAll < 4 ? 1 : 4 : 8;
+    static_assert(kAll >= 8);
+#pragma clang loop unroll(full)
+    for (int k = 0; k < (kPacks + 3) / 4; ++k)
+      packs[k] = bit_cast<vec16>(load_pack<8>(taps + first_of(4 * k + int(thread_id() % 4))));
+  }
+  /// The lanes exchange them.
+  SDX_FN void finish() {
     u16 all[kAll + 1];
+    each<kPacks>([&](auto k) {
+      const auto pack = bit_cast<vec<u16, 8>>(from_lanes<k.value % 4 * 0x55>(packs[k.value / 4]));  // quad_perm
 #pragma clang loop unroll(full)
-    for (int k = 0; k < (kAll + kPack - 1) / kPack; ++k) {
-      const int first = k * kPack < kAll - kPack ? k * kPack : kAll - kPack;  // the last pack overlaps
-      const auto pack = load_pack<kPack>(taps + first);
-#pragma clang loop unroll(full)
-      for (int l = 0; l < kPack; ++l) all[first + l] = pack[l];
-    }
+      for (int l = 0; l < 8; ++l) all[first_of(k.value) + l] = pack[l];
+    });
     all[kAll] = 0;
     set(all);
   }
@@ -85,13 +93,14 @@ struct WindowTaps {
   }
 };
 
-/// Where a lane reads four elements of a row that has `width` of them. Packs are completely inside or outside of rows
-/// whose width is a multiple of four; of others, the last pack is shifted: it is read where it ends with the row.
+/// Where a lane reads neighbouring groups of four elements, of a row that has `width`. Whole: width is a multiple of four,
+/// so that each group is inside or outside. Otherwise the last group is read where it ends with the row, and shifted.
 template <bool kWhole>
 struct RowPlace {
-  u32 at;       ///< bytes from the row's begin, or far outside of any buffer
-  bool inside;  ///< if not kWhole
-  u32 shift;    ///< bits
+  static constexpr u32 kOutside = 0x80000000;
+  u32 at;       ///< bytes from the row's begin, or outside of any buffer
+  bool inside;
+  u32 shift;    ///< bits, if not kWhole
 
   SDX_FN RowPlace(i32 x, i32 width) {
     inside = u32(x) < u32(width);
@@ -103,77 +112,83 @@ struct RowPlace {
       at = inside ? u32(beyond > 0 ? x - beyond : x) * 2 : 0;
     }
   }
-  static constexpr u32 kOutside = 0x80000000;
 };
 
-/// The image of a lane's channel. Whole: width is a multiple of 4.
-template <class T, bool kWhole>
+/// The image of a lane's channel, in a tensor of kBytes.
+template <class T, bool kWhole, u32 kBytes>
 struct WindowImage {
   const T* tensor;
   u32 channel;  ///< byte of the tensor where it begins
 
-  /// Bytes `row` from the channel's begin, the same in all lanes of a wave. Not there: zeros.
-  SDX_FN Four load(const RowPlace<kWhole>& place, u32 row, bool there) const {
+  /// `row`: bytes from the channel's begin, the same in all lanes of a wave. Not there: zeros.
+  template <int kCount>
+  SDX_FN void load(Four (&to)[kCount], i32 x, i32 width, u32 row, bool there) const {
+    const RowPlace<kWhole> place(x, width);
     if constexpr (kWhole) {
       constexpr u32 kFormat = 0x00020000;  // raw elements of 32 bits
-      const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void*)tensor, 0, RowPlace<kWhole>::kOutside, kFormat);
-      const u32 at = place.at == RowPlace<kWhole>::kOutside ? place.at : place.at + channel;
-      return __builtin_amdgcn_raw_buffer_load_b64(buffer, at, there ? row : RowPlace<kWhole>::kOutside, 0);
+      const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void*)tensor, 0, kBytes, kFormat);
+      const u32 at = place.inside ? place.at + channel : RowPlace<kWhole>::kOutside;
+      const u32 from = there ? row : RowPlace<kWhole>::kOutside;
+      if constexpr (kCount == 2) {
+        const vec16 both = __builtin_amdgcn_raw_buffer_load_b128(buffer, at, from, 0);
+        to[0] = both.xy, to[1] = both.zw;
+      } else {
+        to[0] = __builtin_amdgcn_raw_buffer_load_b64(buffer, at, from, 0);
+      }
     } else {
+      static_assert(kCount == 1);
       const auto pack = load_pack<4>((const T*)((const char*)tensor + (channel + place.at + (there ? row : 0))));
-      return bit_cast<Four>(bit_cast<u64>(pack));
+      to[0] = bit_cast<Four>(pack);
     }
   }
-  /// The same after loads_in_flight().
-  SDX_FN Four finish(Four x, const RowPlace<kWhole>& place, bool there) const {
-    if constexpr (kWhole) return x;
+  /// The same after loads_in_flight(). `kSecond`: of two groups.
+  template <bool kSecond>
+  SDX_FN Four finish(Four x, i32 at, i32 width, bool there) const {
+    const RowPlace<kWhole> place(at, width);
+    if constexpr (kWhole) return kSecond && !place.inside ? Four(0u) : x;
     const auto shifted = bit_cast<Four>(bit_cast<u64>(x) >> place.shift);
     return place.inside && there ? shifted : Four(0u);
   }
 };
 
-/// Adds windows of kRows rows of four outputs. `x`, `y`: the image's element that is multiplied with the operands'
-/// first one.
-template <int kRowStep, int kTapStep, class T, bool kWhole, int kHeight, int kWidth, int kStep, int kFirst, int kRows>
-SDX_FN void add_windows(const WindowTaps<kHeight, kWidth, kStep, kFirst>& taps, const WindowImage<T, kWhole>& image,
-                        i32 x, i32 width, i32 y, i32 height, u32 row_bytes, vec<f32, 4> (&sums)[kRows]) {
-  constexpr int kFours = WindowTaps<kHeight, kWidth, kStep, kFirst>::kFours;
+/// Adds windows of kGroups neighbouring groups of four outputs, of kRows rows. `x`, `y`: the image's element that is
+/// multiplied with the operands' first one. The first kLead groups of four elements may be before the row; those after
+/// them are loaded in pairs.
+template <int kRowStep, int kTapStep, int kLead, class T, bool kWhole, u32 kBytes, int kHeight, int kWidth, int kStep,
+          int kFirst, int kRows, int kGroups>
+SDX_FN void add_windows(WindowTaps<kHeight, kWidth, kStep, kFirst>& taps, const WindowImage<T, kWhole, kBytes>& image,
+                        i32 x, i32 width, i32 y, i32 height, u32 row_bytes, vec<f32, 4> (&sums)[kRows][kGroups]) {
+  constexpr int kTaps = WindowTaps<kHeight, kWidth, kStep, kFirst>::kFours, kFours = (kGroups - 1) * kStep + kTaps;
   constexpr int kAll = (kRows - 1) * kRowStep + (kHeight - 1) * kTapStep + 1;
-  const auto tap = [](int row, int out) {  // -1: none
-    const int d = row - out * kRowStep;
-    return d >= 0 && d % kTapStep == 0 && d / kTapStep < kHeight ? d / kTapStep : -1;
-  };
-  Four in[kAll][kFours];
-  each<kFours>([&](auto k) {
-    const RowPlace<kWhole> place(x + 4 * k.value, width);
-    each<kAll>([&](auto r) { in[r.value][k.value] = image.load(place, u32(y + r.value) * row_bytes, u32(y + r.value) < u32(height)); });
-  });
-  loads_in_flight();
-  each<kFours>([&](auto k) {
-    const RowPlace<kWhole> place(x + 4 * k.value, width);
-    each<kAll>([&](auto r) {
-      const Four four = image.finish(in[r.value][k.value], place, u32(y + r.value) < u32(height));
-      each<kRows>([&](auto u) {
-        constexpr int t = tap(r.value, u.value);
-        if constexpr (t >= 0) sums[u.value] = add_product<T>(taps.of[t][k.value], four, sums[u.value]);
+  constexpr auto paired = [](int k) { return kWhole && k >= kLead && (k - kLead) / 2 * 2 + 1 + kLead < kFours; };
+  constexpr auto second = [](int k) { return (k - kLead) % 2 == 1; };
+  Four in[kFours][kAll];
+  each<kFours>([&](auto n) {
+    constexpr int k = n.value;
+    if constexpr (!paired(k) || !second(k))
+      each<kAll>([&](auto r) {
+        Four to[paired(k) ? 2 : 1];
+        image.load(to, x + 4 * k, width, u32(y + r.value) * row_bytes, u32(y + r.value) < u32(height));
+        in[k][r.value] = to[0];
+        if constexpr (paired(k)) in[k + 1][r.value] = to[1];
       });
-    });
   });
-}
-
-/// Adds windows of one dim: kGroups neighbouring groups of four outputs.
-template <class T, bool kWhole, int kWidth, int kStep, int kFirst, int kGroups>
-SDX_FN void add_windows(const WindowTaps<1, kWidth, kStep, kFirst>& taps, const WindowImage<T, kWhole>& image, i32 x,
-                        i32 width, vec<f32, 4> (&sums)[kGroups]) {
-  constexpr int kFours = WindowTaps<1, kWidth, kStep, kFirst>::kFours, kAll = (kGroups - 1) * kStep + kFours;
-  Four in[kAll];
-  each<kAll>([&](auto r) { in[r.value] = image.load(RowPlace<kWhole>(x + 4 * r.value, width), 0, true); });
   loads_in_flight();
-  each<kAll>([&](auto r) {
-    const Four four = image.finish(in[r.value], RowPlace<kWhole>(x + 4 * r.value, width), true);
-    each<kGroups>([&](auto u) {
-      constexpr int t = r.value - u.value * kStep;
-      if constexpr (t >= 0 && t < kFours) sums[u.value] = add_product<T>(taps.of[0][t], four, sums[u.value]);
+  taps.finish();
+  each<kFours>([&](auto n) {
+    constexpr int k = n.value;
+    each<kAll>([&](auto r) {
+      const Four four =
+          image.template finish<paired(k) && second(k)>(in[k][r.value], x + 4 * k, width, u32(y + r.value) < u32(height));
+      each<kRows>([&](auto v) {
+        constexpr int d = r.value - v.value * kRowStep;
+        if constexpr (d >= 0 && d % kTapStep == 0 && d / kTapStep < kHeight)
+          each<kGroups>([&](auto u) {
+            constexpr int t = k - u.value * kStep;
+            if constexpr (t >= 0 && t < kTaps)
+              sums[v.value][u.value] = add_product<T>(taps.of[d / kTapStep][t], four, sums[v.value][u.value]);
+          });
+      });
     });
   });
 }
