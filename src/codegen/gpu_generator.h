@@ -198,21 +198,29 @@ class GpuGenerator {
     Expr reduction;
     Expr image, taps;  ///< loads of one term
     Expr x, y;         ///< variables of the results along a row, and across rows; y may be empty
+    Expr channel;      ///< variable of channels, if they are last; two of them are loaded together
     Exprs outer;       ///< the others
-    std::int64_t width = 0, height = 1;        ///< of the image
+    std::int64_t channels = 1;
+    std::int64_t pixel = 1, tap = 1;     ///< elements between pixels, and between taps
+    std::int64_t width = 0, height = 1;  ///< of the image
     std::int64_t results_x = 0, results_y = 1;
     std::int64_t taps_x = 0, taps_y = 1;
     std::int64_t step_x = 1, step_y = 1, tap_step_y = 1;  ///< elements and rows between results, rows between taps
     std::int64_t pad_x = 0, pad_y = 0;
-    std::int64_t row = 0;  ///< elements of the image between rows
-    Expr at, taps_at;      ///< offsets of a channel's first element, and of its first tap
-    std::int64_t first = 0;  ///< elements before the first tap, so that packs are aligned
+    std::int64_t row = 0;               ///< elements of the image between rows
+    Expr at, taps_at;                   ///< offsets of a channel's first element, and of its first tap
+    std::int64_t first = 0;             ///< elements before the first tap, so that packs are aligned
     std::int64_t groups = 1, rows = 1;  ///< of four results that a lane has: along a row, and of how many rows
   };
   std::optional<ChannelWindows> channel_windows_of(const OutputLoop& p, const Exprs& reductions) const;
+  bool has_window_strides(const OutputLoop& p, ChannelWindows& c) const;
   void plan_channel_windows(ChannelWindows& c) const;
   void channel_windows(const OutputLoop& p, const ChannelWindows& c);
+  static void find_window_variables(const OutputLoop& p, const Expr& inside, ChannelWindows& c);
+  static bool find_window_limits(const Expr& inside, ChannelWindows& c);
   std::string channel_sums(const ChannelWindows& c, const std::string& unit, const std::string& first_row);
+  void channel_outputs(const OutputLoop& p, const ChannelWindows& c, const std::string& sums, const std::string& unit,
+                       const std::string& row);
 
   // ---- gpu_lines.cpp: 32 neighbouring threads per line
   static bool suits_lines(const FlatLoop& f);

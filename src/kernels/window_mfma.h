@@ -40,8 +40,7 @@ struct WindowTaps {
     const int shift = kFirst + kStep * int(thread_id() % 4), half = (shift + 1) / 2;
     u32 shifted[kWords + 1];  // shifted[k]: words k - 1 and k of the row, by one element if `shift` is odd
 #pragma clang loop unroll(full)
-    for (int k = 0; k <= kWords; ++k)
-      shifted[k] = __builtin_amdgcn_alignbit(word(k), word(k - 1), u32(shift % 2) * 16);
+    for (int k = 0; k <= kWords; ++k) shifted[k] = __builtin_amdgcn_alignbit(word(k), word(k - 1), u32(shift % 2) * 16);
     u32 words[2 * kFours];
 #pragma clang loop unroll(full)
     for (int k = 0; k < 2 * kFours; ++k) {
@@ -93,14 +92,15 @@ struct WindowTaps {
   }
 };
 
-/// Where a lane reads neighbouring groups of four elements, of a row that has `width`. Whole: width is a multiple of four,
-/// so that each group is inside or outside. Otherwise the last group is read where it ends with the row, and shifted.
+/// Where a lane reads neighbouring groups of four elements, of a row that has `width`. Whole: width is a multiple of
+/// four, so that each group is inside or outside. Otherwise the last group is read where it ends with the row, and
+/// shifted.
 template <bool kWhole>
 struct RowPlace {
   static constexpr u32 kOutside = 0x80000000;
-  u32 at;       ///< bytes from the row's begin, or outside of any buffer
+  u32 at;  ///< bytes from the row's begin, or outside of any buffer
   bool inside;
-  u32 shift;    ///< bits, if not kWhole
+  u32 shift;  ///< bits, if not kWhole
 
   SDX_FN RowPlace(i32 x, i32 width) {
     inside = u32(x) < u32(width);
@@ -178,8 +178,8 @@ SDX_FN void add_windows(WindowTaps<kHeight, kWidth, kStep, kFirst>& taps, const 
   each<kFours>([&](auto n) {
     constexpr int k = n.value;
     each<kAll>([&](auto r) {
-      const Four four =
-          image.template finish<paired(k) && second(k)>(in[k][r.value], x + 4 * k, width, u32(y + r.value) < u32(height));
+      const Four four = image.template finish < paired(k) &&
+                        second(k) > (in[k][r.value], x + 4 * k, width, u32(y + r.value) < u32(height));
       each<kRows>([&](auto v) {
         constexpr int d = r.value - v.value * kRowStep;
         if constexpr (d >= 0 && d % kTapStep == 0 && d / kTapStep < kHeight)
@@ -189,6 +189,113 @@ SDX_FN void add_windows(WindowTaps<kHeight, kWidth, kStep, kFirst>& taps, const 
               sums[v.value][u.value] = add_product<T>(taps.of[d / kTapStep][t], four, sums[v.value][u.value]);
           });
       });
+    });
+  });
+}
+
+/// The operands of two neighbouring channels whose taps are kApart elements apart.
+template <int kApart, class T, int kHeight, int kWidth, int kStep, int kFirst>
+struct PairedTaps {
+  static constexpr int kAll = kHeight * kWidth;
+  WindowTaps<kHeight, kWidth, kStep, kFirst> of[2];
+  u32 own[(kAll + 3) / 4];
+
+  /// The four lanes of the channels load a tap each.
+  SDX_FN void load(const T* taps) {
+#pragma clang loop unroll(full)
+    for (int k = 0; k < (kAll + 3) / 4; ++k) {
+      const int tap = 4 * k + int(thread_id() % 4);
+      own[k] = bit_cast<u32>(load_pack<2>(taps + (tap < kAll ? tap : kAll - 1) * kApart));
+    }
+  }
+  SDX_FN void finish() {
+    u32 all[kAll + 1];
+    each<kAll>([&](auto k) { all[k.value] = from_lanes<k.value % 4 * 0x55>(own[k.value / 4]); });  // quad_perm
+#pragma clang loop unroll(full)
+    for (int c = 0; c < 2; ++c)
+#pragma clang loop unroll(full)
+      for (int y = 0; y < kHeight; ++y) {
+        u32 row[(kWidth + 1) / 2];
+#pragma clang loop unroll(full)
+        for (int k = 0; k < (kWidth + 1) / 2; ++k)
+          row[k] = of_channel(all[y * kWidth + 2 * k], 2 * k + 1 < kWidth ? all[y * kWidth + 2 * k + 1] : 0u, c);
+        of[c].set_row(y, row);
+      }
+  }
+  /// Channel c's elements of two pixels.
+  static SDX_FN u32 of_channel(u32 pixel, u32 next, int c) {
+    return __builtin_amdgcn_perm(next, pixel, c == 0 ? 0x05040100u : 0x07060302u);
+  }
+};
+
+/// Where a wave exchanges elements of 32 channels: each has 16 groups of four pixels. Eight channels are stored by a
+/// lane at once, and two neighbouring ones read by four; neither has bank conflicts.
+struct WindowScratch {
+  static constexpr u32 kApart = 144, kSkew = 32, kBytes = 32 * kApart + 4 * kSkew;
+  static constexpr u32 place(u32 channel, u32 group) { return channel * kApart + channel / 8 * kSkew + group * 8; }
+};
+static SDX_SHARED vec16 window_scratch[kThreads / kWave][WindowScratch::kBytes / 16];
+
+/// The same for images whose channels are last, kPixel bytes between pixels. A lane has two neighbouring channels, the
+/// wave 32. They come through LDS: four lanes load a pixel, transpose four pixels of eight channels each, and store
+/// them. `first`: byte of the first channel. `x`: of the wave's first group of results, `group`: the lane's groups
+/// after it.
+template <int kRowStep, int kTapStep, u32 kBytes, int kPixel, int kApart, class T, int kHeight, int kWidth, int kStep,
+          int kFirst, int kRows, int kGroups>
+SDX_FN void add_windows(PairedTaps<kApart, T, kHeight, kWidth, kStep, kFirst>& taps, const T* tensor, u32 first,
+                        u32 group, i32 x, i32 width, i32 y, i32 height, u32 row_bytes,
+                        vec<f32, 4> (&sums)[2][kRows][kGroups]) {
+  constexpr int kTaps = WindowTaps<kHeight, kWidth, kStep, kFirst>::kFours, kFours = (kGroups - 1) * kStep + kTaps;
+  constexpr int kAll = (kRows - 1) * kRowStep + (kHeight - 1) * kTapStep + 1;
+  constexpr int kAcross = 3 * kGroups * kStep + kFours;  // groups of a row of the wave's image
+  static_assert(kAcross <= 16);
+  constexpr int kAtOnce = 16 / kAcross, kSteps = (kAll + kAtOnce - 1) / kAtOnce;  // rows
+  constexpr u32 kFormat = 0x00020000, kOutside = 0x80000000;
+  const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void*)tensor, 0, kBytes, kFormat);
+  const u32 lane = thread_id() % kWave, slot = lane / 4, part = lane % 4;
+  vec16 in[kSteps][4];
+  each<kSteps>([&](auto s) {
+    const i32 row = y + s.value * kAtOnce + i32(slot) / kAcross, pixel = x + i32(slot) % kAcross * 4;
+    const bool there = u32(row) < u32(height) && i32(slot) < kAcross * kAtOnce;
+    const u32 at = first + part * 16 + u32(row) * row_bytes + u32(pixel) * kPixel;
+    each<4>([&](auto k) {
+      const bool inside = there && u32(pixel + k.value) < u32(width);
+      in[s.value][k.value] =
+          __builtin_amdgcn_raw_buffer_load_b128(buffer, inside ? at + k.value * kPixel : kOutside, 0, 0);
+    });
+  });
+  loads_in_flight();
+  taps.finish();
+  auto* scratch = (__attribute__((address_space(3))) char*)window_scratch[uniform(thread_id() / kWave)];
+  using Stored = __attribute__((address_space(3))) Four;
+  each<kSteps>([&](auto s) {
+    const auto& pixels = in[s.value];
+    each<8>([&](auto c) {
+      constexpr int word = c.value / 2, half = c.value % 2;
+      const Four four = {taps.of_channel(pixels[0][word], pixels[1][word], half),
+                         taps.of_channel(pixels[2][word], pixels[3][word], half)};
+      *(Stored*)(scratch + WindowScratch::place(part * 8, slot) + c.value * WindowScratch::kApart) = four;
+    });
+    each<kAtOnce>([&](auto q) {
+      constexpr int r = s.value * kAtOnce + q.value;
+      if constexpr (r < kAll)
+        each<kFours>([&](auto n) {
+          constexpr int k = n.value;
+          each<2>([&](auto c) {
+            const Four four = *(Stored*)(scratch + WindowScratch::place(lane / 4 * 2, group) +
+                                         (c.value * WindowScratch::kApart + (q.value * kAcross + k) * 8));
+            each<kRows>([&](auto v) {
+              constexpr int d = r - v.value * kRowStep;
+              if constexpr (d >= 0 && d % kTapStep == 0 && d / kTapStep < kHeight)
+                each<kGroups>([&](auto u) {
+                  constexpr int t = k - u.value * kStep;
+                  auto& sum = sums[c.value][v.value][u.value];
+                  if constexpr (t >= 0 && t < kTaps)
+                    sum = add_product<T>(taps.of[c.value].of[d / kTapStep][t], four, sum);
+                });
+            });
+          });
+        });
     });
   });
 }
