@@ -15,6 +15,8 @@ using window::Assignments;
 
 constexpr int kPack = 4;                // K of the instruction, and its rows: results of a lane
 constexpr std::int64_t kChannels = 16;  // blocks of the instruction
+constexpr std::int64_t kTogether = 32;  // channels of a wave, if they are last
+constexpr int kEight = 8;               // that a lane loads and stores together
 constexpr std::int64_t kLanes = 4;      // of a channel
 constexpr std::int64_t kWaveLanes = kChannels * kLanes;
 constexpr std::int64_t kLeastTaps = 16, kLeastTapsOfOneDim = 32;  // of a window; smaller ones wait for memory anyway
@@ -187,9 +189,9 @@ bool GpuGenerator::has_window_strides(const OutputLoop& p, ChannelWindows& c) co
     if (step_of(o.offset, last) != 1) return false;
   if (c.channel) {
     is_const_int(c.channel->args[0], c.channels);
-    const Expr at = substitute(c.at, {{c.channel, loop_var(c.channels / 2) * Expr(2)}});
-    if (c.channels % 2 != 0 || c.pixel % 2 != 0 || c.row % 2 != 0 || step_of(image, c.channel) != 1 ||
-        step_of(taps, c.channel) != 1 || !multiple_of(at, 2, conditions) || !conditions.empty())
+    const Expr at = substitute(c.at, {{c.channel, loop_var(c.channels / kEight) * Expr(kEight)}});
+    if (c.channels % kEight != 0 || c.pixel % kEight != 0 || c.row % kEight != 0 || step_of(image, c.channel) != 1 ||
+        step_of(taps, c.channel) != 1 || !multiple_of(at, kEight, conditions) || !conditions.empty())
       return false;
   } else if (c.pixel != 1 || c.tap != 1 || c.outer.empty() ||
              (c.width % kPack == 0 &&
@@ -206,7 +208,7 @@ void GpuGenerator::plan_channel_windows(ChannelWindows& c) const {
   if (!c.channel) c.first = (kPack - c.pad_x % kPack) % kPack;
   const std::int64_t taps = ceil_div(c.first + (kPack - 1) * c.step_x + c.taps_x, kPack);
   const std::int64_t packs = ceil_div(c.results_x, kPack), most = kMostGroups / each;
-  const std::int64_t blocks = c.channel ? window::known_product(c.outer) * ceil_div(c.channels, 2 * kChannels)
+  const std::int64_t blocks = c.channel ? window::known_product(c.outer) * ceil_div(c.channels, kTogether)
                                         : ceil_div(window::known_product(c.outer), kChannels);
   const auto simds = static_cast<double>(std::max<std::int64_t>(1, least_threads_ / kWaveLanes));
   double least = std::numeric_limits<double>::infinity();
@@ -239,108 +241,102 @@ void GpuGenerator::plan_channel_windows(ChannelWindows& c) const {
     }
 }
 
-// Declares the sums of a lane's packs, vectors of four; returns the name of their array.
+// Declares the sums of a lane, packs of its channel or of a pixel; returns the name of their array.
 std::string GpuGenerator::channel_sums(const ChannelWindows& c, const std::string& unit, const std::string& first_row) {
   const std::string taps = emit_.fresh("w"), image = emit_.fresh("m"), sums = emit_.fresh("a");
   const char* type = storage_name(c.image->dtype);
   std::int64_t elements = 0;
   is_const_int(c.image->value->elements(), elements);
-  const std::string form = fmt::format("{}, {}, {}, {}", c.taps_y, c.taps_x, c.step_x, c.first);
   const std::string at = emit_.value(c.at), buffer = emit_.buffer(c.image->value);
-  const std::string first_unit = fmt::format("i32(uniform(u32({})))", unit);  // of the wave
-  const std::string place =
-      fmt::format("{} * {} - {}, {}, {} * {} - {}, {}, {}, {}", c.channel ? first_unit : unit, kPack * c.step_x,
-                  c.pad_x + c.first, c.width, first_row, c.step_y, c.pad_y, c.height, c.row * 2, sums);
-  if (c.channel) {
-    emit_.line(fmt::format("PairedTaps<{}, {}, {}> {};", c.tap, type, form, taps));
-  } else {
-    emit_.line(fmt::format("WindowTaps<{}> {};", form, taps));
+  const std::string taps_at = emit_.buffer(c.taps->value) + " + " + emit_.value(c.taps_at);
+  const std::string array = fmt::format("[{}][{}]", c.rows, c.groups);
+  const std::string place = fmt::format("{} * {} - {}, {}, {} * {} - {}, {}, {}", unit, kPack * c.step_x,
+                                        c.pad_x + c.first, c.width, first_row, c.step_y, c.pad_y, c.height, c.row * 2);
+  if (!c.channel) {
+    emit_.line(fmt::format("WindowTaps<{}, {}, {}, {}> {};", c.taps_y, c.taps_x, c.step_x, c.first, taps));
+    emit_.line(fmt::format("{}.load({});", taps, taps_at));
     emit_.line(fmt::format("const WindowImage<{}, {}, {}u> {} = {{{}, u32({}) * 2}};", type, c.width % kPack == 0,
                            elements * 2, image, buffer, at));
+    emit_.line(fmt::format("vec<f32, 4> {}{} = {{}};", sums, array));
+    emit_.line(fmt::format("add_windows<{}, {}, {}>({}, {}, {}, {});", c.step_y, c.tap_step_y,
+                           (c.pad_x + c.first) / kPack, taps, image, place, sums));
+    return sums;
   }
-  emit_.line(fmt::format("{}.load({} + {});", taps, emit_.buffer(c.taps->value), emit_.value(c.taps_at)));
-  emit_.line(fmt::format("vec<f32, 4> {}{}[{}][{}] = {{}};", sums, c.channel ? "[2]" : "", c.rows, c.groups));
-  if (c.channel)
-    emit_.line(fmt::format("add_windows<{}, {}, {}u, {}>({}, {}, uniform(u32({}) * 2), u32({} - {}) * {}, {});",
-                           c.step_y, c.tap_step_y, elements * 2, c.pixel * 2, taps, buffer, at, unit, first_unit,
-                           c.step_x, place));
-  else
-    emit_.line(fmt::format("add_windows<{}, {}, {}>({}, {}, {});", c.step_y, c.tap_step_y, (c.pad_x + c.first) / kPack,
-                           taps, image, place));
+  emit_.line(fmt::format("ChannelsLast<{}, {}, {}, {}, {}> {}({}, {} - {});", c.tap, type, c.taps_y, c.taps_x, c.step_x,
+                         taps, taps_at, c.channels, emit_.value(c.channel)));
+  emit_.line(fmt::format("vec<f32, 4> {}_of[2]{} = {{}};", sums, array));
+  emit_.line(fmt::format("{}.add_windows<{}, {}, {}u, {}>({}, u32({}) * 2, {}, {}_of);", taps, c.step_y, c.tap_step_y,
+                         elements * 2, c.pixel * 2, buffer, at, place, sums));
+  emit_.line(fmt::format("f32 {}{}[8];", sums, array));
+  emit_.line(fmt::format("{0}.exchange({1}_of, {1});", taps, sums));
   return sums;
 }
 
 void GpuGenerator::channel_windows(const OutputLoop& p, const ChannelWindows& c) {
   const std::int64_t packs = ceil_div(c.results_x, kPack), units = ceil_div(packs, c.groups);
   const std::int64_t quads = ceil_div(units, kLanes), tiles = ceil_div(c.results_y, c.rows);
-  // Blocks have a channel of an image each, or two of them.
-  const std::int64_t channels = c.channel ? c.channels / 2 : window::known_product(c.outer);
-  const std::int64_t images = c.channel ? window::known_product(c.outer) : 1;
-  const std::int64_t items = ceil_div(channels, kChannels) * images * quads * tiles * kWaveLanes;
+  const std::int64_t blocks = c.channel ? ceil_div(c.channels, kTogether) : 1;
+  const std::int64_t outer = window::known_product(c.outer);
+  const std::int64_t items = blocks * (c.channel ? outer : ceil_div(outer, kChannels)) * quads * tiles * kWaveLanes;
   threads_ = Expr(items);
   work_ = 0;
   for (const OutputLoop::Output& o : p.outputs) work_ = work_ + cost_of(o.body) * Expr(kPack * c.groups * c.rows);
-  const std::string n = emit_.fresh("p"), q = emit_.fresh("q"), quad = emit_.fresh("o"), lane = emit_.fresh("o");
-  const std::string row = emit_.fresh("i"), channel = emit_.fresh("q"), unit = emit_.fresh("i"),
-                    there = emit_.fresh("e");
+  const std::string n = emit_.fresh("p"), q = emit_.fresh("q"), lane = emit_.fresh("o"), quad = emit_.fresh("o");
+  const std::string row = emit_.fresh("i"), block = emit_.fresh("o"), unit = emit_.fresh("i");
   emit_.open(fmt::format("for (u32 {0} = first_thread(); {0} < {1}u; {0} += thread_step<{1}>())", n, items));
-  emit_.line(fmt::format("i32 {} = i32(uniform({} / kWave)), {} = 0;", q, n, channel));
+  emit_.line(fmt::format("const i32 {} = i32({} % kWave);", lane, n));
+  emit_.line(fmt::format("i32 {} = i32(uniform({} / kWave));", q, n));
   // Neighbouring waves have what shares lines of memory.
-  if (c.channel) emit_.line(fmt::format("{} = take_digit({}, {});", channel, q, ceil_div(channels, kChannels)));
-  emit_.line(fmt::format("const i32 {} = take_digit({}, {}), {} = thread_id() % kWave;", quad, q, quads, lane));
-  emit_.line(fmt::format("const i32 {} = min(i32(take_digit({}, {})) * {}, {});", row, q, tiles, c.rows,
-                         c.results_y - c.rows));
-  emit_.line(fmt::format("{0} = {1} * {2} + {3} / 4;", channel, c.channel ? channel : q, kChannels, lane));
-  emit_.line(fmt::format("const i32 {}_of = min({} * {}, {}) + {} % 4;", unit, quad, kLanes,
-                         std::max<std::int64_t>(units - kLanes, 0), lane));
-  emit_.line(fmt::format("const bool {} = {} < {} && {}_of < {};", there, channel, channels, unit, units));
-  emit_.line(fmt::format("{0} = min({0}, {1});", channel, channels - 1));
-  // The number of the lane's first pack; those of the last lane overlap with the ones before.
+  emit_.line(fmt::format("const i32 {} = take_digit({}, {});", block, q, blocks));
+  emit_.line(fmt::format("const i32 {} = take_digit({}, {});", quad, q, quads));
   emit_.line(
-      fmt::format("const i32 {0} = min(min({0}_of, {1}) * {2}, {3});", unit, units - 1, c.groups, packs - c.groups));
-  decode(c.outer, c.channel ? q : channel, true);
+      fmt::format("const i32 {} = min(take_digit({}, {}) * {}, {});", row, q, tiles, c.rows, c.results_y - c.rows));
   if (c.channel) {
+    emit_.line(fmt::format("const i32 {} = {} * {};", unit, quad, kLanes * c.groups));
+    decode(c.outer, q, true);
     const std::string name = emit_.fresh("i");
-    emit_.line(fmt::format("const i32 {} = {} * 2;", name, channel));
+    emit_.line(fmt::format("const i32 {} = {} * {};", name, block, kTogether));
     emit_.bind(c.channel, name);
-  }
-  const std::string sums = channel_sums(c, unit, row);
-
-  // Results where the row's end is no multiple of a pack.
-  if (c.results_x % kPack != 0)
-    for (std::int64_t v = 0; v < c.rows * (c.channel ? 2 : 1); ++v) {
-      const std::string array =
-          c.channel ? fmt::format("{}[{}][{}]", sums, v / c.rows, v % c.rows) : fmt::format("{}[{}]", sums, v);
-      const std::string own = fmt::format("{}[{}]", array, c.groups - 1);
+    channel_outputs(p, c, channel_sums(c, unit, row), unit, row, lane);
+  } else {
+    const std::string there = emit_.fresh("e");
+    emit_.line(fmt::format("const i32 {}_of = min({} * {}, {}) + {} % 4;", unit, quad, kLanes,
+                           std::max<std::int64_t>(units - kLanes, 0), lane));
+    emit_.line(fmt::format("{0} = {0} * {1} + {2} / 4;", q, kChannels, lane));
+    emit_.line(fmt::format("const bool {} = {} < {} && {}_of < {};", there, q, outer, unit, units));
+    emit_.line(fmt::format("{0} = min({0}, {1});", q, outer - 1));
+    // The number of the lane's first pack; those of the last lane overlap with the ones before.
+    emit_.line(
+        fmt::format("const i32 {0} = min(min({0}_of, {1}) * {2}, {3});", unit, units - 1, c.groups, packs - c.groups));
+    decode(c.outer, q, true);
+    const std::string sums = channel_sums(c, unit, row);
+    // Results where the row's end is no multiple of a pack.
+    for (std::int64_t v = 0; c.results_x % kPack != 0 && v < c.rows; ++v) {
+      const std::string own = fmt::format("{}[{}][{}]", sums, v, c.groups - 1);
       const std::string before =
-          c.groups > 1 ? fmt::format("{}[{}]", array, c.groups - 2) : fmt::format("from_lane_before({})", own);
+          c.groups > 1 ? fmt::format("{}[{}][{}]", sums, v, c.groups - 2) : fmt::format("from_lane_before({})", own);
       emit_.line(fmt::format("{0} = moved_back<{1}>({0}, {2}, {3} == {4});", own, kPack - c.results_x % kPack, before,
                              unit, packs - c.groups));
     }
-  emit_.open(fmt::format("if ({})", there));
-  channel_outputs(p, c, sums, unit, row);
-  emit_.close();
+    emit_.open(fmt::format("if ({})", there));
+    row_outputs(p, c, sums, unit, row);
+    emit_.close();
+  }
   emit_.close();
   clear(p.vars);
 }
 
-// Stores a lane's results: packs along a row, or of two channels.
-void GpuGenerator::channel_outputs(const OutputLoop& p, const ChannelWindows& c, const std::string& sums,
-                                   const std::string& unit, const std::string& row) {
-  const std::int64_t packs = ceil_div(c.results_x, kPack);
+// Stores packs along a row.
+void GpuGenerator::row_outputs(const OutputLoop& p, const ChannelWindows& c, const std::string& sums,
+                               const std::string& unit, const std::string& row) {
   WindowTile w;
-  w.length = c.channel ? 2 : kPack;
-  w.inner = c.channel ? c.channel : c.x;
-  w.lane = loop_var(w.length);
-  const Expr first = loop_var(packs - c.groups + 1), first_row = c.y ? loop_var(c.results_y - c.rows + 1) : Expr();
+  w.length = kPack;
+  w.inner = c.x;
+  w.lane = loop_var(kPack);
+  const Expr first = loop_var(ceil_div(c.results_x, kPack) - c.groups + 1);
+  const Expr first_row = c.y ? loop_var(c.results_y - c.rows + 1) : Expr();
   emit_.bind(first, unit);
   if (c.y) emit_.bind(first_row, row);
-  const Expr pair = c.channel ? loop_var(c.channels / 2) : Expr();
-  if (c.channel) {
-    const std::string name = emit_.fresh("i");
-    emit_.line(fmt::format("const i32 {} = {} / 2;", name, emit_.value(c.channel)));
-    emit_.bind(pair, name);
-  }
   for (std::int64_t u = 0; u < c.groups; ++u) {
     Expr x = (first + Expr(u)) * Expr(kPack);
     if (c.results_x % kPack != 0 && u + 1 == c.groups) {
@@ -349,15 +345,39 @@ void GpuGenerator::channel_outputs(const OutputLoop& p, const ChannelWindows& c,
       emit_.line(fmt::format("const i32 {} = min({}, {});", name, text, c.results_x - kPack));
       emit_.bind(x, name);
     }
-    for (std::int64_t v = 0; v < c.rows; ++v)
-      for (int i = 0; i < (c.channel ? kPack : 1); ++i) {
-        Assignments at = {{c.x, c.channel ? x + Expr(i) : x + w.lane}};
-        if (c.channel) at.emplace_back(c.channel, pair * Expr(2) + w.lane);
-        if (c.y) at.emplace_back(c.y, first_row + Expr(v));
-        const std::string sum =
-            c.channel ? fmt::format("{}[l][{}][{}][{}]", sums, v, u, i) : fmt::format("{}[{}][{}][l]", sums, v, u);
-        window_outputs(p, at, w, {{substitute(c.reduction, at), sum}});
-      }
+    for (std::int64_t v = 0; v < c.rows; ++v) {
+      Assignments at = {{c.x, x + w.lane}};
+      if (c.y) at.emplace_back(c.y, first_row + Expr(v));
+      window_outputs(p, at, w, {{substitute(c.reduction, at), fmt::format("{}[{}][{}][l]", sums, v, u)}});
+    }
+  }
+}
+
+// Stores eight channels of each pixel.
+void GpuGenerator::channel_outputs(const OutputLoop& p, const ChannelWindows& c, const std::string& sums,
+                                   const std::string& unit, const std::string& row, const std::string& lane) {
+  WindowTile w;
+  w.length = kEight;
+  w.inner = c.channel;
+  w.lane = loop_var(kEight);
+  const Expr eight = loop_var(c.channels / kEight), first_row = c.y ? loop_var(c.results_y - c.rows + 1) : Expr();
+  const std::string name = emit_.fresh("i");
+  emit_.line(fmt::format("const i32 {} = {} / {} + {} % 4;", name, emit_.value(c.channel), kEight, lane));
+  emit_.bind(eight, name);
+  if (c.y) emit_.bind(first_row, row);
+  for (std::int64_t u = 0; u < c.groups; ++u) {
+    const Expr x = loop_var(c.results_x);
+    const std::string pixel = emit_.fresh("i");
+    emit_.line(
+        fmt::format("const i32 {} = ({} + {} / 16 * {} + {}) * 4 + {} / 4 % 4;", pixel, unit, lane, c.groups, u, lane));
+    emit_.bind(x, pixel);
+    emit_.open(fmt::format("if ({} < {} && {} < {})", name, c.channels / kEight, pixel, c.results_x));
+    for (std::int64_t v = 0; v < c.rows; ++v) {
+      Assignments at = {{c.x, x}, {c.channel, eight * Expr(kEight) + w.lane}};
+      if (c.y) at.emplace_back(c.y, first_row + Expr(v));
+      window_outputs(p, at, w, {{substitute(c.reduction, at), fmt::format("{}[{}][{}][l]", sums, v, u)}});
+    }
+    emit_.close();
   }
 }
 

@@ -219,8 +219,10 @@ class GpuGenerator {
   static void find_window_variables(const OutputLoop& p, const Expr& inside, ChannelWindows& c);
   static bool find_window_limits(const Expr& inside, ChannelWindows& c);
   std::string channel_sums(const ChannelWindows& c, const std::string& unit, const std::string& first_row);
+  void row_outputs(const OutputLoop& p, const ChannelWindows& c, const std::string& sums, const std::string& unit,
+                   const std::string& row);
   void channel_outputs(const OutputLoop& p, const ChannelWindows& c, const std::string& sums, const std::string& unit,
-                       const std::string& row);
+                       const std::string& row, const std::string& lane);
 
   // ---- gpu_lines.cpp: 32 neighbouring threads per line
   static bool suits_lines(const FlatLoop& f);

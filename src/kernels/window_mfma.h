@@ -193,112 +193,155 @@ SDX_FN void add_windows(WindowTaps<kHeight, kWidth, kStep, kFirst>& taps, const 
   });
 }
 
-/// The operands of two neighbouring channels whose taps are kApart elements apart.
-template <int kApart, class T, int kHeight, int kWidth, int kStep, int kFirst>
-struct PairedTaps {
-  static constexpr int kAll = kHeight * kWidth;
-  WindowTaps<kHeight, kWidth, kStep, kFirst> of[2];
-  u32 own[(kAll + 3) / 4];
+/// Channel c's elements of two pixels, or taps, that have two channels each.
+SDX_FN u32 of_channel(u32 pixel, u32 next, int c) {
+  return __builtin_amdgcn_perm(next, pixel, c == 0 ? 0x05040100u : 0x07060302u);
+}
 
-  /// The four lanes of the channels load a tap each.
-  SDX_FN void load(const T* taps) {
+/// Windows of images whose channels are last. A wave has 32 channels, a lane two neighbouring ones, of which it adds
+/// windows as above. Pixels, taps and results are moved by four lanes with eight channels each, 16 bytes, and come
+/// through LDS, where each wave has a part of its own. kApart: elements between taps.
+template <int kApart, class T, int kHeight, int kWidth, int kStep>
+struct ChannelsLast {
+  using Taps = WindowTaps<kHeight, kWidth, kStep, 0>;
+  template <class U>
+  using Shared = __attribute__((address_space(3))) U;
+  static constexpr int kTaps = kHeight * kWidth, kLoads = (kTaps + 15) / 16;
+  // Groups of four pixels: of a lane's eight channels when they are stored, of two neighbouring ones when they are
+  // read. Bytes between channels, and more after eight of them, so that no bank is used twice.
+  static constexpr u32 kChannel = 144, kSkew = 32;
+  static constexpr u32 kPixel = 144;  // between results
+  static constexpr u32 kTap = 64;
+  static constexpr u32 kGroupBytes = 32 * kChannel + 4 * kSkew, kTapBytes = kTaps * kTap;
+  static constexpr u32 kBytes = kGroupBytes > kTapBytes ? kGroupBytes : kTapBytes;
+  static inline SDX_SHARED vec16 all[kThreads / kWave][kBytes / 16];
+
+  Shared<char>* scratch;
+  u32 slot, part;  ///< the lane's pixel or tap of 16, and its first channel
+  vec16 loaded[kLoads];
+  Taps of[2];
+
+  SDX_FN static u32 place(u32 channel, u32 group) { return channel * kChannel + channel / 8 * kSkew + group * 8; }
+
+  /// `channels`: of the image from the wave's first one on, a multiple of 8. `taps`: of the first channel.
+  SDX_FN ChannelsLast(const T* taps, i32 channels) {
+    const u32 lane = thread_id() % kWave;
+    scratch = (Shared<char>*)all[uniform(thread_id() / kWave)];
+    slot = lane / 4;
+    part = u32(min(i32(lane % 4 * 8), channels - 8));
 #pragma clang loop unroll(full)
-    for (int k = 0; k < (kAll + 3) / 4; ++k) {
-      const int tap = 4 * k + int(thread_id() % 4);
-      own[k] = bit_cast<u32>(load_pack<2>(taps + (tap < kAll ? tap : kAll - 1) * kApart));
+    for (int k = 0; k < kLoads; ++k) {
+      const i32 tap = min(16 * k + i32(slot), kTaps - 1);
+      loaded[k] = bit_cast<vec16>(load_pack<8>(taps + (tap * kApart + i32(part))));
     }
   }
-  SDX_FN void finish() {
-    u32 all[kAll + 1];
-    each<kAll>([&](auto k) { all[k.value] = from_lanes<k.value % 4 * 0x55>(own[k.value / 4]); });  // quad_perm
+  SDX_FN void set_taps() {
+    const u32 lane = thread_id() % kWave;
+#pragma clang loop unroll(full)
+    for (int k = 0; k < kLoads; ++k)
+      if (16 * k + int(slot) < kTaps) *(Shared<vec16>*)(scratch + (16 * k + slot) * kTap + lane % 4 * 16) = loaded[k];
+    u32 own[(kTaps + 3) / 4], taps[kTaps + 1];
+#pragma clang loop unroll(full)
+    for (int k = 0; k < (kTaps + 3) / 4; ++k) {
+      const u32 tap = u32(min(4 * k + i32(lane % 4), kTaps - 1));
+      own[k] = *(Shared<u32>*)(scratch + tap * kTap + lane / 4 * 4);
+    }
+    each<kTaps>([&](auto k) { taps[k.value] = from_lanes<k.value % 4 * 0x55>(own[k.value / 4]); });  // quad_perm
 #pragma clang loop unroll(full)
     for (int c = 0; c < 2; ++c)
 #pragma clang loop unroll(full)
       for (int y = 0; y < kHeight; ++y) {
-        u32 row[(kWidth + 1) / 2];
+        u32 row[Taps::kWords];
 #pragma clang loop unroll(full)
-        for (int k = 0; k < (kWidth + 1) / 2; ++k)
-          row[k] = of_channel(all[y * kWidth + 2 * k], 2 * k + 1 < kWidth ? all[y * kWidth + 2 * k + 1] : 0u, c);
+        for (int k = 0; k < Taps::kWords; ++k) {
+          const int tap = y * kWidth + 2 * k;
+          row[k] = of_channel(taps[tap], 2 * k + 1 < kWidth ? taps[tap + 1] : 0u, c);
+        }
         of[c].set_row(y, row);
       }
   }
-  /// Channel c's elements of two pixels.
-  static SDX_FN u32 of_channel(u32 pixel, u32 next, int c) {
-    return __builtin_amdgcn_perm(next, pixel, c == 0 ? 0x05040100u : 0x07060302u);
-  }
-};
 
-/// Where a wave exchanges elements of 32 channels: each has 16 groups of four pixels. Eight channels are stored by a
-/// lane at once, and two neighbouring ones read by four; neither has bank conflicts.
-struct WindowScratch {
-  static constexpr u32 kApart = 144, kSkew = 32, kBytes = 32 * kApart + 4 * kSkew;
-  static constexpr u32 place(u32 channel, u32 group) { return channel * kApart + channel / 8 * kSkew + group * 8; }
-};
-static SDX_SHARED vec16 window_scratch[kThreads / kWave][WindowScratch::kBytes / 16];
-
-/// The same for images whose channels are last, kPixel bytes between pixels. A lane has two neighbouring channels, the
-/// wave 32. They come through LDS: four lanes load a pixel, transpose four pixels of eight channels each, and store
-/// them. `first`: byte of the first channel. `x`: of the wave's first group of results, `group`: the lane's groups
-/// after it.
-template <int kRowStep, int kTapStep, u32 kBytes, int kPixel, int kApart, class T, int kHeight, int kWidth, int kStep,
-          int kFirst, int kRows, int kGroups>
-SDX_FN void add_windows(PairedTaps<kApart, T, kHeight, kWidth, kStep, kFirst>& taps, const T* tensor, u32 first,
-                        u32 group, i32 x, i32 width, i32 y, i32 height, u32 row_bytes,
-                        vec<f32, 4> (&sums)[2][kRows][kGroups]) {
-  constexpr int kTaps = WindowTaps<kHeight, kWidth, kStep, kFirst>::kFours, kFours = (kGroups - 1) * kStep + kTaps;
-  constexpr int kAll = (kRows - 1) * kRowStep + (kHeight - 1) * kTapStep + 1;
-  constexpr int kAcross = 3 * kGroups * kStep + kFours;  // groups of a row of the wave's image
-  static_assert(kAcross <= 16);
-  constexpr int kAtOnce = 16 / kAcross, kSteps = (kAll + kAtOnce - 1) / kAtOnce;  // rows
-  constexpr u32 kFormat = 0x00020000, kOutside = 0x80000000;
-  const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void*)tensor, 0, kBytes, kFormat);
-  const u32 lane = thread_id() % kWave, slot = lane / 4, part = lane % 4;
-  vec16 in[kSteps][4];
-  each<kSteps>([&](auto s) {
-    const i32 row = y + s.value * kAtOnce + i32(slot) / kAcross, pixel = x + i32(slot) % kAcross * 4;
-    const bool there = u32(row) < u32(height) && i32(slot) < kAcross * kAtOnce;
-    const u32 at = first + part * 16 + u32(row) * row_bytes + u32(pixel) * kPixel;
-    each<4>([&](auto k) {
-      const bool inside = there && u32(pixel + k.value) < u32(width);
-      in[s.value][k.value] =
-          __builtin_amdgcn_raw_buffer_load_b128(buffer, inside ? at + k.value * kPixel : kOutside, 0, 0);
+  /// `first`: byte of the wave's first channel in the tensor of kTensor bytes; pixels are kPixelBytes apart. `x`, `y`:
+  /// the image's element that is multiplied with the operands' first one.
+  template <int kRowStep, int kTapStep, u32 kTensor, int kPixelBytes, int kRows, int kGroups>
+  SDX_FN void add_windows(const T* tensor, u32 first, i32 x, i32 width, i32 y, i32 height, u32 row_bytes,
+                          vec<f32, 4> (&sums)[2][kRows][kGroups]) {
+    constexpr int kFours = (kGroups - 1) * kStep + Taps::kFours;
+    constexpr int kAll = (kRows - 1) * kRowStep + (kHeight - 1) * kTapStep + 1;
+    constexpr int kAcross = 3 * kGroups * kStep + kFours;  // groups of a row of the wave's image
+    static_assert(kAcross <= 16);
+    constexpr int kAtOnce = 16 / kAcross, kSteps = (kAll + kAtOnce - 1) / kAtOnce;  // rows
+    constexpr u32 kFormat = 0x00020000;
+    const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void*)tensor, 0, kTensor, kFormat);
+    vec16 in[kSteps][4];
+    each<kSteps>([&](auto s) {
+      const i32 row = y + s.value * kAtOnce + i32(slot) / kAcross, pixel = x + i32(slot) % kAcross * 4;
+      const bool there = (u32(row) < u32(height)) & (i32(slot) < kAcross * kAtOnce);
+      const u32 at = first + part * 2 + u32(row) * row_bytes + u32(pixel) * kPixelBytes;
+      each<4>([&](auto k) {
+        const bool inside = there & (u32(pixel + k.value) < u32(width));
+        const u32 from = (at + u32(k.value * kPixelBytes)) | (inside ? 0u : 0x80000000u);  // outside: zeros
+        in[s.value][k.value] = __builtin_amdgcn_raw_buffer_load_b128(buffer, from, 0, 0);
+      });
     });
-  });
-  loads_in_flight();
-  taps.finish();
-  auto* scratch = (__attribute__((address_space(3))) char*)window_scratch[uniform(thread_id() / kWave)];
-  using Stored = __attribute__((address_space(3))) Four;
-  each<kSteps>([&](auto s) {
-    const auto& pixels = in[s.value];
-    each<8>([&](auto c) {
-      constexpr int word = c.value / 2, half = c.value % 2;
-      const Four four = {taps.of_channel(pixels[0][word], pixels[1][word], half),
-                         taps.of_channel(pixels[2][word], pixels[3][word], half)};
-      *(Stored*)(scratch + WindowScratch::place(part * 8, slot) + c.value * WindowScratch::kApart) = four;
-    });
-    each<kAtOnce>([&](auto q) {
-      constexpr int r = s.value * kAtOnce + q.value;
-      if constexpr (r < kAll)
-        each<kFours>([&](auto n) {
-          constexpr int k = n.value;
-          each<2>([&](auto c) {
-            const Four four = *(Stored*)(scratch + WindowScratch::place(lane / 4 * 2, group) +
-                                         (c.value * WindowScratch::kApart + (q.value * kAcross + k) * 8));
-            each<kRows>([&](auto v) {
-              constexpr int d = r - v.value * kRowStep;
-              if constexpr (d >= 0 && d % kTapStep == 0 && d / kTapStep < kHeight)
-                each<kGroups>([&](auto u) {
-                  constexpr int t = k - u.value * kStep;
-                  auto& sum = sums[c.value][v.value][u.value];
-                  if constexpr (t >= 0 && t < kTaps)
-                    sum = add_product<T>(taps.of[c.value].of[d / kTapStep][t], four, sum);
-                });
+    loads_in_flight();
+    set_taps();
+    const u32 lane = thread_id() % kWave;
+    const auto stored = scratch + place(lane % 4 * 8, slot);
+    const auto read = scratch + place(lane / 4 * 2, lane % 4 * u32(kGroups * kStep));
+    each<kSteps>([&](auto s) {
+      const auto& pixels = in[s.value];
+      each<8>([&](auto c) {
+        constexpr int word = c.value / 2, half = c.value % 2;
+        *(Shared<Four>*)(stored + c.value * kChannel) = Four{of_channel(pixels[0][word], pixels[1][word], half),
+                                                             of_channel(pixels[2][word], pixels[3][word], half)};
+      });
+      each<kAtOnce>([&](auto q) {
+        constexpr int r = s.value * kAtOnce + q.value;
+        if constexpr (r < kAll)
+          each<kFours>([&](auto k) {
+            each<2>([&](auto c) {
+              const Four four = *(Shared<Four>*)(read + (c.value * kChannel + (q.value * kAcross + k.value) * 8));
+              add<kRowStep, kTapStep, r, k.value>(of[c.value], four, sums[c.value]);
             });
           });
+      });
+    });
+  }
+  template <int kRowStep, int kTapStep, int r, int k, int kRows, int kGroups>
+  SDX_FN static void add(const Taps& taps, Four four, vec<f32, 4> (&sums)[kRows][kGroups]) {
+    each<kRows>([&](auto v) {
+      constexpr int d = r - v.value * kRowStep;
+      if constexpr (d >= 0 && d % kTapStep == 0 && d / kTapStep < kHeight)
+        each<kGroups>([&](auto u) {
+          constexpr int t = k - u.value * kStep;
+          auto& sum = sums[v.value][u.value];
+          if constexpr (t >= 0 && t < Taps::kFours) sum = add_product<T>(taps.of[d / kTapStep][t], four, sum);
         });
     });
-  });
-}
+  }
+
+  /// A lane gets eight channels of one of 16 pixels, which are groups of four results of four lanes.
+  template <int kRows, int kGroups>
+  SDX_FN void exchange(const vec<f32, 4> (&sums)[2][kRows][kGroups], f32 (&to)[kRows][kGroups][8]) const {
+    const u32 lane = thread_id() % kWave;
+#pragma clang loop unroll(full)
+    for (int v = 0; v < kRows; ++v)
+#pragma clang loop unroll(full)
+      for (int u = 0; u < kGroups; ++u) {
+#pragma clang loop unroll(full)
+        for (int i = 0; i < 4; ++i)
+          *(Shared<vec<f32, 2>>*)(scratch + (lane % 4 * 4 + i) * kPixel + lane / 4 * 8) = {sums[0][v][u][i],
+                                                                                           sums[1][v][u][i]};
+#pragma clang loop unroll(full)
+        for (int k = 0; k < 2; ++k) {
+          const auto four = *(Shared<vec<f32, 4>>*)(scratch + slot * kPixel + lane % 4 * 32 + k * 16);
+#pragma clang loop unroll(full)
+          for (int i = 0; i < 4; ++i) to[v][u][4 * k + i] = four[i];
+        }
+      }
+  }
+};
 
 /// The last group of a row that is no multiple of four ends with the row: kShared of its outputs are also the last
 /// ones of the group before.
