@@ -273,7 +273,7 @@ std::string GpuGenerator::channel_sums(const ChannelWindows& c, const std::strin
 }
 
 void GpuGenerator::channel_windows(const OutputLoop& p, const ChannelWindows& c) {
-  const std::int64_t packs = ceil_div(c.results_x, kPack), units = ceil_div(packs, c.groups);
+  const std::int64_t units = ceil_div(ceil_div(c.results_x, kPack), c.groups);
   const std::int64_t quads = ceil_div(units, kLanes), tiles = ceil_div(c.results_y, c.rows);
   const std::int64_t blocks = c.channel ? ceil_div(c.channels, kTogether) : 1;
   const std::int64_t outer = window::known_product(c.outer);
@@ -282,8 +282,11 @@ void GpuGenerator::channel_windows(const OutputLoop& p, const ChannelWindows& c)
   work_ = 0;
   for (const OutputLoop::Output& o : p.outputs) work_ = work_ + cost_of(o.body) * Expr(kPack * c.groups * c.rows);
   const std::string n = emit_.fresh("p"), q = emit_.fresh("q"), lane = emit_.fresh("o"), quad = emit_.fresh("o");
-  const std::string row = emit_.fresh("i"), block = emit_.fresh("o"), unit = emit_.fresh("i");
-  emit_.open(fmt::format("for (u32 {0} = first_thread(); {0} < {1}u; {0} += thread_step<{1}>())", n, items));
+  const std::string row = emit_.fresh("i"), block = emit_.fresh("o");
+  emit_.open(fmt::format("for (u32 {0} = {2}; {0} < {1}u; {0} += thread_step<{1}>())", n, items,
+                         c.channel
+                             ? fmt::format("block_of_die<{}>() * kThreads + thread_id()", ceil_div(items, kGpuThreads))
+                             : std::string("first_thread()")));
   emit_.line(fmt::format("const i32 {} = i32({} % kWave);", lane, n));
   emit_.line(fmt::format("i32 {} = i32(uniform({} / kWave));", q, n));
   // Neighbouring waves have what shares lines of memory.
@@ -292,54 +295,62 @@ void GpuGenerator::channel_windows(const OutputLoop& p, const ChannelWindows& c)
   emit_.line(
       fmt::format("const i32 {} = min(take_digit({}, {}) * {}, {});", row, q, tiles, c.rows, c.results_y - c.rows));
   if (c.channel) {
-    emit_.line(fmt::format("const i32 {} = {} * {};", unit, quad, kLanes * c.groups));
     decode(c.outer, q, true);
-    const std::string name = emit_.fresh("i");
-    emit_.line(fmt::format("const i32 {} = {} * {};", name, block, kTogether));
-    emit_.bind(c.channel, name);
-    channel_outputs(p, c, channel_sums(c, unit, row), unit, row, lane);
+    pixel_windows(p, c, block, quad, row, lane);
   } else {
-    const std::string there = emit_.fresh("e");
-    emit_.line(fmt::format("const i32 {}_of = min({} * {}, {}) + {} % 4;", unit, quad, kLanes,
-                           std::max<std::int64_t>(units - kLanes, 0), lane));
-    emit_.line(fmt::format("{0} = {0} * {1} + {2} / 4;", q, kChannels, lane));
-    emit_.line(fmt::format("const bool {} = {} < {} && {}_of < {};", there, q, outer, unit, units));
-    emit_.line(fmt::format("{0} = min({0}, {1});", q, outer - 1));
-    // The number of the lane's first pack; those of the last lane overlap with the ones before.
-    emit_.line(
-        fmt::format("const i32 {0} = min(min({0}_of, {1}) * {2}, {3});", unit, units - 1, c.groups, packs - c.groups));
-    decode(c.outer, q, true);
-    const std::string sums = channel_sums(c, unit, row);
-    // Results where the row's end is no multiple of a pack.
-    for (std::int64_t v = 0; c.results_x % kPack != 0 && v < c.rows; ++v) {
-      const std::string own = fmt::format("{}[{}][{}]", sums, v, c.groups - 1);
-      const std::string before =
-          c.groups > 1 ? fmt::format("{}[{}][{}]", sums, v, c.groups - 2) : fmt::format("from_lane_before({})", own);
-      emit_.line(fmt::format("{0} = moved_back<{1}>({0}, {2}, {3} == {4});", own, kPack - c.results_x % kPack, before,
-                             unit, packs - c.groups));
-    }
-    emit_.open(fmt::format("if ({})", there));
-    row_outputs(p, c, sums, unit, row);
-    emit_.close();
+    row_windows(p, c, q, quad, row, lane);
   }
   emit_.close();
   clear(p.vars);
 }
 
-// Stores packs along a row.
-void GpuGenerator::row_outputs(const OutputLoop& p, const ChannelWindows& c, const std::string& sums,
-                               const std::string& unit, const std::string& row) {
+std::vector<GpuGenerator::Fetched> GpuGenerator::fetch_of_channels(const OutputLoop& p, const ChannelWindows& c,
+                                                                   const WindowTile& w, const Assignments& at) {
+  std::vector<Fetched> fetched;
+  for (const OutputLoop::Output& o : p.outputs)
+    certain_loads(o.body, [&](const Expr& l) {
+      if (!l->args[0]->has_load && !uses_var(l, c.x) && !(c.y && uses_var(l, c.y)))
+        fetch(substitute(l, at), nullptr, w, fetched);
+    });
+  return fetched;
+}
+
+// Lanes with packs along a row.
+void GpuGenerator::row_windows(const OutputLoop& p, const ChannelWindows& c, const std::string& q,
+                               const std::string& quad, const std::string& row, const std::string& lane) {
+  const std::int64_t packs = ceil_div(c.results_x, kPack), units = ceil_div(packs, c.groups);
+  const std::int64_t outer = window::known_product(c.outer), odd = c.results_x % kPack;
+  const std::string there = emit_.fresh("e"), unit = emit_.fresh("i");
+  emit_.line(fmt::format("const i32 {}_of = min({} * {}, {}) + {} % 4;", unit, quad, kLanes,
+                         std::max<std::int64_t>(units - kLanes, 0), lane));
+  emit_.line(fmt::format("{0} = {0} * {1} + {2} / 4;", q, kChannels, lane));
+  emit_.line(fmt::format("const bool {} = {} < {} && {}_of < {};", there, q, outer, unit, units));
+  emit_.line(fmt::format("{0} = min({0}, {1});", q, outer - 1));
+  // The number of the lane's first pack; those of the last lane overlap with the ones before.
+  emit_.line(
+      fmt::format("const i32 {0} = min(min({0}_of, {1}) * {2}, {3});", unit, units - 1, c.groups, packs - c.groups));
+  decode(c.outer, q, true);
   WindowTile w;
   w.length = kPack;
   w.inner = c.x;
   w.lane = loop_var(kPack);
-  const Expr first = loop_var(ceil_div(c.results_x, kPack) - c.groups + 1);
-  const Expr first_row = c.y ? loop_var(c.results_y - c.rows + 1) : Expr();
+  const std::vector<Fetched> fetched = fetch_of_channels(p, c, w, {});
+  const std::string sums = channel_sums(c, unit, row);
+  // Results where the row's end is no multiple of a pack.
+  for (std::int64_t v = 0; odd != 0 && v < c.rows; ++v) {
+    const std::string own = fmt::format("{}[{}][{}]", sums, v, c.groups - 1);
+    const std::string before =
+        c.groups > 1 ? fmt::format("{}[{}][{}]", sums, v, c.groups - 2) : fmt::format("from_lane_before({})", own);
+    emit_.line(
+        fmt::format("{0} = moved_back<{1}>({0}, {2}, {3} == {4});", own, kPack - odd, before, unit, packs - c.groups));
+  }
+  emit_.open(fmt::format("if ({})", there));
+  const Expr first = loop_var(packs - c.groups + 1), first_row = c.y ? loop_var(c.results_y - c.rows + 1) : Expr();
   emit_.bind(first, unit);
   if (c.y) emit_.bind(first_row, row);
   for (std::int64_t u = 0; u < c.groups; ++u) {
     Expr x = (first + Expr(u)) * Expr(kPack);
-    if (c.results_x % kPack != 0 && u + 1 == c.groups) {
+    if (odd != 0 && u + 1 == c.groups) {
       const std::string name = emit_.fresh("i"), text = emit_.value(x);
       x = loop_var(c.results_x - kPack + 1);
       emit_.line(fmt::format("const i32 {} = min({}, {});", name, text, c.results_x - kPack));
@@ -348,34 +359,44 @@ void GpuGenerator::row_outputs(const OutputLoop& p, const ChannelWindows& c, con
     for (std::int64_t v = 0; v < c.rows; ++v) {
       Assignments at = {{c.x, x + w.lane}};
       if (c.y) at.emplace_back(c.y, first_row + Expr(v));
-      window_outputs(p, at, w, {{substitute(c.reduction, at), fmt::format("{}[{}][{}][l]", sums, v, u)}});
+      window_outputs(p, at, w, {{substitute(c.reduction, at), fmt::format("{}[{}][{}][l]", sums, v, u)}}, fetched);
     }
   }
+  emit_.close();
 }
 
-// Stores eight channels of each pixel.
-void GpuGenerator::channel_outputs(const OutputLoop& p, const ChannelWindows& c, const std::string& sums,
-                                   const std::string& unit, const std::string& row, const std::string& lane) {
+// Lanes with eight channels of pixels.
+void GpuGenerator::pixel_windows(const OutputLoop& p, const ChannelWindows& c, const std::string& block,
+                                 const std::string& quad, const std::string& row, const std::string& lane) {
+  const std::string channel = emit_.fresh("i"), name = emit_.fresh("i"), unit = emit_.fresh("i");
+  emit_.line(
+      fmt::format("const i32 {} = {} * {}, {} = {} * {};", channel, block, kTogether, unit, quad, kLanes * c.groups));
+  // The last lanes of an image with few channels repeat others, and store nothing.
+  emit_.line(fmt::format("const i32 {0}_of = {1} / {2} + {3} % 4, {0} = min({0}_of, {4});", name, channel, kEight, lane,
+                         c.channels / kEight - 1));
   WindowTile w;
   w.length = kEight;
   w.inner = c.channel;
   w.lane = loop_var(kEight);
   const Expr eight = loop_var(c.channels / kEight), first_row = c.y ? loop_var(c.results_y - c.rows + 1) : Expr();
-  const std::string name = emit_.fresh("i");
-  emit_.line(fmt::format("const i32 {} = {} / {} + {} % 4;", name, emit_.value(c.channel), kEight, lane));
   emit_.bind(eight, name);
+  emit_.bind(c.channel, channel);
   if (c.y) emit_.bind(first_row, row);
+  const Assignments to = {{c.channel, eight * Expr(kEight) + w.lane}};
+  const std::vector<Fetched> fetched = fetch_of_channels(p, c, w, to);
+  const std::string sums = channel_sums(c, unit, row);
   for (std::int64_t u = 0; u < c.groups; ++u) {
     const Expr x = loop_var(c.results_x);
     const std::string pixel = emit_.fresh("i");
     emit_.line(
         fmt::format("const i32 {} = ({} + {} / 16 * {} + {}) * 4 + {} / 4 % 4;", pixel, unit, lane, c.groups, u, lane));
     emit_.bind(x, pixel);
-    emit_.open(fmt::format("if ({} < {} && {} < {})", name, c.channels / kEight, pixel, c.results_x));
+    emit_.open(fmt::format("if ({0}_of == {0} && {1} < {2})", name, pixel, c.results_x));
     for (std::int64_t v = 0; v < c.rows; ++v) {
-      Assignments at = {{c.x, x}, {c.channel, eight * Expr(kEight) + w.lane}};
+      Assignments at = to;
+      at.emplace_back(c.x, x);
       if (c.y) at.emplace_back(c.y, first_row + Expr(v));
-      window_outputs(p, at, w, {{substitute(c.reduction, at), fmt::format("{}[{}][{}][l]", sums, v, u)}});
+      window_outputs(p, at, w, {{substitute(c.reduction, at), fmt::format("{}[{}][{}][l]", sums, v, u)}}, fetched);
     }
     emit_.close();
   }

@@ -170,8 +170,9 @@ class GpuGenerator {
   /// Variables of a reduction that are written out for a tile.
   Exprs written_out_for(const std::vector<Expr>& of_tile, const WindowTile& w) const;
   std::string open_terms(const Exprs& vars, std::int64_t team, int at_a_time);
+  /// `fetched`: what is loaded already.
   void window_outputs(const OutputLoop& p, const std::vector<std::pair<Expr, Expr>>& at, const WindowTile& w,
-                      const Sums& sums);
+                      const Sums& sums, std::vector<Fetched> fetched = {});
   WindowTerm window_term(const Expr& e, ReduceKind kind, const WindowTile& w);
   std::string fetch(const Expr& load, const WindowTerm* term, const WindowTile& w, std::vector<Fetched>& done);
   /// C++ of the address of a load's element or pack at `offset`, which is 0 where a checked term is outside.
@@ -219,10 +220,13 @@ class GpuGenerator {
   static void find_window_variables(const OutputLoop& p, const Expr& inside, ChannelWindows& c);
   static bool find_window_limits(const Expr& inside, ChannelWindows& c);
   std::string channel_sums(const ChannelWindows& c, const std::string& unit, const std::string& first_row);
-  void row_outputs(const OutputLoop& p, const ChannelWindows& c, const std::string& sums, const std::string& unit,
-                   const std::string& row);
-  void channel_outputs(const OutputLoop& p, const ChannelWindows& c, const std::string& sums, const std::string& unit,
-                       const std::string& row, const std::string& lane);
+  /// Loads what results need of each channel, so that they do not wait for it.
+  std::vector<Fetched> fetch_of_channels(const OutputLoop& p, const ChannelWindows& c, const WindowTile& w,
+                                         const std::vector<std::pair<Expr, Expr>>& at);
+  void row_windows(const OutputLoop& p, const ChannelWindows& c, const std::string& q, const std::string& quad,
+                   const std::string& row, const std::string& lane);
+  void pixel_windows(const OutputLoop& p, const ChannelWindows& c, const std::string& block, const std::string& unit,
+                     const std::string& row, const std::string& lane);
 
   // ---- gpu_lines.cpp: 32 neighbouring threads per line
   static bool suits_lines(const FlatLoop& f);

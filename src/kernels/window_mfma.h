@@ -67,6 +67,7 @@ struct WindowTaps {
 #pragma clang loop unroll(full)
     for (int k = 0; k < (kPacks + 3) / 4; ++k)
       packs[k] = bit_cast<vec16>(load_pack<8>(taps + first_of(4 * k + int(thread_id() % 4))));
+    loads_in_flight();  // before others
   }
   /// The lanes exchange them.
   SDX_FN void finish() {
@@ -212,7 +213,7 @@ struct ChannelsLast {
   static constexpr u32 kChannel = 144, kSkew = 32;
   static constexpr u32 kPixel = 144;  // between results
   static constexpr u32 kTap = 64;
-  static constexpr u32 kGroupBytes = 32 * kChannel + 4 * kSkew, kTapBytes = kTaps * kTap;
+  static constexpr u32 kGroupBytes = 32 * kChannel + 4 * kSkew, kTapBytes = kLoads * 16 * kTap;
   static constexpr u32 kBytes = kGroupBytes > kTapBytes ? kGroupBytes : kTapBytes;
   static inline SDX_SHARED vec16 all[kThreads / kWave][kBytes / 16];
 
@@ -234,12 +235,12 @@ struct ChannelsLast {
       const i32 tap = min(16 * k + i32(slot), kTaps - 1);
       loaded[k] = bit_cast<vec16>(load_pack<8>(taps + (tap * kApart + i32(part))));
     }
+    loads_in_flight();  // in this order
   }
   SDX_FN void set_taps() {
     const u32 lane = thread_id() % kWave;
 #pragma clang loop unroll(full)
-    for (int k = 0; k < kLoads; ++k)
-      if (16 * k + int(slot) < kTaps) *(Shared<vec16>*)(scratch + (16 * k + slot) * kTap + lane % 4 * 16) = loaded[k];
+    for (int k = 0; k < kLoads; ++k) *(Shared<vec16>*)(scratch + (16 * k + slot) * kTap + lane % 4 * 16) = loaded[k];
     u32 own[(kTaps + 3) / 4], taps[kTaps + 1];
 #pragma clang loop unroll(full)
     for (int k = 0; k < (kTaps + 3) / 4; ++k) {
