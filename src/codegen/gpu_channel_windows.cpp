@@ -19,12 +19,14 @@ constexpr std::int64_t kTogether = 32;  // channels of a wave, if they are last
 constexpr int kEight = 8;               // that a lane loads and stores together
 constexpr std::int64_t kLanes = 4;      // of a channel
 constexpr std::int64_t kWaveLanes = kChannels * kLanes;
-constexpr std::int64_t kLeastTaps = 16, kLeastTapsOfOneDim = 32;  // of a window; smaller ones wait for memory anyway
-constexpr std::int64_t kMostOperands = 64;                        // of taps, two registers each
-constexpr std::int64_t kMostLoaded = 56;                          // of the image, two registers each
+// Of a window; with fewer, vector arithmetic is as fast. Packs of one dim share loads there.
+constexpr std::int64_t kLeastTaps = 16, kLeastTapsOfOneDim = 32;
+constexpr std::int64_t kMostOperands = 64;                  // of taps, two registers each
+constexpr std::int64_t kMostLoaded = 56;                    // of the image, two registers each
 constexpr std::int64_t kMostGroups = 8;                     // packs of a lane: their sums take four registers each
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 31;  // of an image, whose offsets have 32 bits
-constexpr std::int64_t kSlots = 16;                         // groups of four pixels that a wave loads at a time
+constexpr std::int64_t kMostPasses = 2;
+constexpr std::int64_t kSlots = 16;  // groups of four pixels that a wave loads at a time
 // Cycles of a SIMD for an instruction, and for a row of taps; for a load and an access to LDS beside those of the other
 // SIMDs.
 constexpr std::int64_t kMatrixCycles = 8, kTapCycles = 100, kLoadCycles = 64, kMoveCycles = 16;
@@ -157,7 +159,7 @@ std::optional<GpuGenerator::ChannelWindows> GpuGenerator::channel_windows_of(con
   if (uses_var(c.taps->args[0], c.x)) std::swap(c.image, c.taps);
   const DType t = c.image->dtype;
   if ((t != DType::kFloat16 && t != DType::kBFloat16) || c.taps->dtype != t || c.step_x > 2 || c.width < kPack ||
-      c.results_x < kPack || c.taps_x * c.taps_y < (c.taps_y > 1 ? kLeastTaps : kLeastTapsOfOneDim))
+      c.results_x < kPack || c.taps_x * c.taps_y < (c.y || c.channel ? kLeastTaps : kLeastTapsOfOneDim))
     return {};
   return has_window_strides(p, c) ? std::optional(c) : std::nullopt;
 }
@@ -223,8 +225,8 @@ void GpuGenerator::plan_channel_windows(ChannelWindows& c) const {
       std::int64_t loads = 0, moves = 0;  // of 8 or 16 bytes a lane; to and from LDS
       if (c.channel) {
         const std::int64_t across = (kLanes - 1) * groups * c.step_x + fours;
-        if (across > kSlots) continue;
-        loads = kPack * ceil_div(lines, kSlots / across);
+        if (across > kSlots * (groups == 1 && lines == 1 ? kMostPasses : 1)) continue;
+        loads = kPack * (across > kSlots ? ceil_div(across, kSlots) : ceil_div(lines, kSlots / across));
         moves = 2 * loads + 2 * lines * fours;
         if (2 * loads > kMostLoaded) continue;
       } else {
@@ -262,8 +264,10 @@ std::string GpuGenerator::channel_sums(const ChannelWindows& c, const std::strin
                            (c.pad_x + c.first) / kPack, taps, image, place, sums));
     return sums;
   }
-  emit_.line(fmt::format("ChannelsLast<{}, {}, {}, {}, {}> {}({}, {} - {});", c.tap, type, c.taps_y, c.taps_x, c.step_x,
-                         taps, taps_at, c.channels, emit_.value(c.channel)));
+  const std::int64_t taps_along = ceil_div((kPack - 1) * c.step_x + c.taps_x, kPack);
+  const std::int64_t passes = ceil_div(((kLanes - 1) * c.groups + c.groups - 1) * c.step_x + taps_along, kSlots);
+  emit_.line(fmt::format("ChannelsLast<{}, {}, {}, {}, {}, {}> {}({}, {} - {});", c.tap, passes, type, c.taps_y,
+                         c.taps_x, c.step_x, taps, taps_at, c.channels, emit_.value(c.channel)));
   emit_.line(fmt::format("vec<f32, 4> {}_of[2]{} = {{}};", sums, array));
   emit_.line(fmt::format("{}.add_windows<{}, {}, {}u, {}>({}, u32({}) * 2, {}, {}_of);", taps, c.step_y, c.tap_step_y,
                          elements * 2, c.pixel * 2, buffer, at, place, sums));

@@ -201,8 +201,9 @@ SDX_FN u32 of_channel(u32 pixel, u32 next, int c) {
 
 /// Windows of images whose channels are last. A wave has 32 channels, a lane two neighbouring ones, of which it adds
 /// windows as above. Pixels, taps and results are moved by four lanes with eight channels each, 16 bytes, and come
-/// through LDS, where each wave has a part of its own. kApart: elements between taps.
-template <int kApart, class T, int kHeight, int kWidth, int kStep>
+/// through LDS, where each wave has a part of its own. kApart: elements between taps. kPasses: how often 16 lanes load
+/// groups of four pixels for a row of the wave's image.
+template <int kApart, int kPasses, class T, int kHeight, int kWidth, int kStep>
 struct ChannelsLast {
   using Taps = WindowTaps<kHeight, kWidth, kStep, 0>;
   template <class U>
@@ -210,7 +211,7 @@ struct ChannelsLast {
   static constexpr int kTaps = kHeight * kWidth, kLoads = (kTaps + 15) / 16;
   // Groups of four pixels: of a lane's eight channels when they are stored, of two neighbouring ones when they are
   // read. Bytes between channels, and more after eight of them, so that no bank is used twice.
-  static constexpr u32 kChannel = 144, kSkew = 32;
+  static constexpr u32 kChannel = 128 * kPasses + 16, kSkew = 32;
   static constexpr u32 kPixel = 144;  // between results
   static constexpr u32 kTap = 64;
   static constexpr u32 kGroupBytes = 32 * kChannel + 4 * kSkew, kTapBytes = kLoads * 16 * kTap;
@@ -270,19 +271,21 @@ struct ChannelsLast {
     constexpr int kFours = (kGroups - 1) * kStep + Taps::kFours;
     constexpr int kAll = (kRows - 1) * kRowStep + (kHeight - 1) * kTapStep + 1;
     constexpr int kAcross = 3 * kGroups * kStep + kFours;  // groups of a row of the wave's image
-    static_assert(kAcross <= 16);
-    constexpr int kAtOnce = 16 / kAcross, kSteps = (kAll + kAtOnce - 1) / kAtOnce;  // rows
+    static_assert(kAcross <= 16 * kPasses);
+    constexpr int kAtOnce = kPasses == 1 ? 16 / kAcross : 1, kSteps = (kAll + kAtOnce - 1) / kAtOnce;  // rows
     constexpr u32 kFormat = 0x00020000;
     const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void*)tensor, 0, kTensor, kFormat);
-    vec16 in[kSteps][4];
-    each<kSteps>([&](auto s) {
-      const i32 row = y + s.value * kAtOnce + i32(slot) / kAcross, pixel = x + i32(slot) % kAcross * 4;
-      const bool there = (u32(row) < u32(height)) & (i32(slot) < kAcross * kAtOnce);
+    vec16 in[kSteps][kPasses][4];
+    each<kSteps * kPasses>([&](auto n) {
+      constexpr int s = n.value / kPasses, pass = n.value % kPasses;
+      const i32 group = 16 * pass + i32(slot), row = y + s * kAtOnce + (kPasses == 1 ? group / kAcross : 0);
+      const i32 pixel = x + (kPasses == 1 ? group % kAcross : group) * 4;
+      const bool there = (u32(row) < u32(height)) & (group < kAcross * kAtOnce);
       const u32 at = first + part * 2 + u32(row) * row_bytes + u32(pixel) * kPixelBytes;
       each<4>([&](auto k) {
         const bool inside = there & (u32(pixel + k.value) < u32(width));
         const u32 from = (at + u32(k.value * kPixelBytes)) | (inside ? 0u : 0x80000000u);  // outside: zeros
-        in[s.value][k.value] = __builtin_amdgcn_raw_buffer_load_b128(buffer, from, 0, 0);
+        in[s][pass][k.value] = __builtin_amdgcn_raw_buffer_load_b128(buffer, from, 0, 0);
       });
     });
     loads_in_flight();
@@ -291,11 +294,12 @@ struct ChannelsLast {
     const auto stored = scratch + place(lane % 4 * 8, slot);
     const auto read = scratch + place(lane / 4 * 2, lane % 4 * u32(kGroups * kStep));
     each<kSteps>([&](auto s) {
-      const auto& pixels = in[s.value];
-      each<8>([&](auto c) {
-        constexpr int word = c.value / 2, half = c.value % 2;
-        *(Shared<Four>*)(stored + c.value * kChannel) = Four{of_channel(pixels[0][word], pixels[1][word], half),
-                                                             of_channel(pixels[2][word], pixels[3][word], half)};
+      each<8 * kPasses>([&](auto n) {
+        constexpr int c = n.value % 8, pass = n.value / 8;
+        const auto& pixels = in[s.value][pass];
+        *(Shared<Four>*)(stored + (c * kChannel + pass * 128)) =
+            Four{of_channel(pixels[0][c / 2], pixels[1][c / 2], c % 2),
+                 of_channel(pixels[2][c / 2], pixels[3][c / 2], c % 2)};
       });
       each<kAtOnce>([&](auto q) {
         constexpr int r = s.value * kAtOnce + q.value;
