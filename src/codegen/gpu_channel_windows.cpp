@@ -225,7 +225,7 @@ void GpuGenerator::plan_channel_windows(ChannelWindows& c) const {
       std::int64_t loads = 0, moves = 0;  // of 8 or 16 bytes a lane; to and from LDS
       if (c.channel) {
         const std::int64_t across = (kLanes - 1) * groups * c.step_x + fours;
-        if (across > kSlots * (groups == 1 && lines == 1 ? kMostPasses : 1)) continue;
+        if (across > kSlots * (lines == 1 && (kLanes - 1) * c.step_x + taps > kSlots ? kMostPasses : 1)) continue;
         loads = kPack * (across > kSlots ? ceil_div(across, kSlots) : ceil_div(lines, kSlots / across));
         moves = 2 * loads + 2 * lines * fours;
         if (2 * loads > kMostLoaded) continue;

@@ -10,7 +10,6 @@
 // instructions of 8 cycles for 256 outputs, where vector arithmetic takes 196 of 4.
 #pragma once
 #include "matrix.h"
-#include "unroll.h"
 
 #if defined(__GFX9__)
 namespace sdx {
@@ -25,6 +24,15 @@ SDX_FN vec<f32, 4> add_product(Four taps, Four image, vec<f32, 4> sums) {
   else
     return __builtin_amdgcn_mfma_f32_4x4x4bf16_1k(bit_cast<vec<i16, 4>>(taps), bit_cast<vec<i16, 4>>(image), sums, 0, 0,
                                                   0);
+}
+
+/// x of lane `lane` of four, a constant after unrolling.
+template <class T>
+SDX_FN T from_lane_of_four(T x, int lane) {
+  return lane == 0   ? from_lanes<0x00>(x)  // quad_perm
+         : lane == 1 ? from_lanes<0x55>(x)
+         : lane == 2 ? from_lanes<0xaa>(x)
+                     : from_lanes<0xff>(x);
 }
 
 /// The first operands of this lane's channel, for windows of kHeight x kWidth taps.
@@ -72,11 +80,12 @@ struct WindowTaps {
   /// The lanes exchange them.
   SDX_FN void finish() {
     u16 all[kAll + 1];
-    each<kPacks>([&](auto k) {
-      const auto pack = bit_cast<vec<u16, 8>>(from_lanes<k.value % 4 * 0x55>(packs[k.value / 4]));  // quad_perm
 #pragma clang loop unroll(full)
-      for (int l = 0; l < 8; ++l) all[first_of(k.value) + l] = pack[l];
-    });
+    for (int k = 0; k < kPacks; ++k) {
+      const auto pack = bit_cast<vec<u16, 8>>(from_lane_of_four(packs[k / 4], k % 4));
+#pragma clang loop unroll(full)
+      for (int l = 0; l < 8; ++l) all[first_of(k) + l] = pack[l];
+    }
     all[kAll] = 0;
     set(all);
   }
@@ -92,6 +101,24 @@ struct WindowTaps {
     }
   }
 };
+
+/// Adds the products of four elements, those number k of row r, to all sums that they are part of. Both numbers are
+/// constants after unrolling.
+template <int kRowStep, int kTapStep, class T, int kHeight, int kWidth, int kStep, int kFirst, int kRows, int kGroups>
+SDX_FN void add_four(const WindowTaps<kHeight, kWidth, kStep, kFirst>& taps, Four four, int r, int k,
+                     vec<f32, 4> (&sums)[kRows][kGroups]) {
+#pragma clang loop unroll(full)
+  for (int v = 0; v < kRows; ++v) {
+    const int d = r - v * kRowStep;
+    if (d < 0 || d % kTapStep != 0 || d / kTapStep >= kHeight) continue;
+#pragma clang loop unroll(full)
+    for (int u = 0; u < kGroups; ++u) {
+      const int t = k - u * kStep;
+      if (t >= 0 && t < WindowTaps<kHeight, kWidth, kStep, kFirst>::kFours)
+        sums[v][u] = add_product<T>(taps.of[d / kTapStep][t], four, sums[v][u]);
+    }
+  }
+}
 
 /// Where a lane reads neighbouring groups of four elements, of a row that has `width`. Whole: width is a multiple of
 /// four, so that each group is inside or outside. Otherwise the last group is read where it ends with the row, and
@@ -142,11 +169,10 @@ struct WindowImage {
       to[0] = bit_cast<Four>(pack);
     }
   }
-  /// The same after loads_in_flight(). `kSecond`: of two groups.
-  template <bool kSecond>
-  SDX_FN Four finish(Four x, i32 at, i32 width, bool there) const {
+  /// The same after loads_in_flight(). `second`: of two groups.
+  SDX_FN Four finish(Four x, i32 at, i32 width, bool there, bool second) const {
     const RowPlace<kWhole> place(at, width);
-    if constexpr (kWhole) return kSecond && !place.inside ? Four(0u) : x;
+    if constexpr (kWhole) return second && !place.inside ? Four(0u) : x;
     const auto shifted = bit_cast<Four>(bit_cast<u64>(x) >> place.shift);
     return place.inside && there ? shifted : Four(0u);
   }
@@ -161,37 +187,35 @@ SDX_FN void add_windows(WindowTaps<kHeight, kWidth, kStep, kFirst>& taps, const 
                         i32 x, i32 width, i32 y, i32 height, u32 row_bytes, vec<f32, 4> (&sums)[kRows][kGroups]) {
   constexpr int kTaps = WindowTaps<kHeight, kWidth, kStep, kFirst>::kFours, kFours = (kGroups - 1) * kStep + kTaps;
   constexpr int kAll = (kRows - 1) * kRowStep + (kHeight - 1) * kTapStep + 1;
-  constexpr auto paired = [](int k) { return kWhole && k >= kLead && (k - kLead) / 2 * 2 + 1 + kLead < kFours; };
-  constexpr auto second = [](int k) { return (k - kLead) % 2 == 1; };
+  const auto paired = [](int k) { return kWhole && k >= kLead && (k - kLead) / 2 * 2 + 1 + kLead < kFours; };
+  const auto second = [&](int k) { return paired(k) && (k - kLead) % 2 == 1; };
   Four in[kFours][kAll];
-  each<kFours>([&](auto n) {
-    constexpr int k = n.value;
-    if constexpr (!paired(k) || !second(k))
-      each<kAll>([&](auto r) {
-        Four to[paired(k) ? 2 : 1];
-        image.load(to, x + 4 * k, width, u32(y + r.value) * row_bytes, u32(y + r.value) < u32(height));
-        in[k][r.value] = to[0];
-        if constexpr (paired(k)) in[k + 1][r.value] = to[1];
-      });
-  });
+#pragma clang loop unroll(full)
+  for (int k = 0; k < kFours; ++k)
+#pragma clang loop unroll(full)
+    for (int r = 0; r < kAll; ++r) {
+      const u32 row = u32(y + r) * row_bytes;
+      const bool there = u32(y + r) < u32(height);
+      if (!paired(k)) {
+        Four to[1];
+        image.load(to, x + 4 * k, width, row, there);
+        in[k][r] = to[0];
+      } else if (!second(k)) {
+        if constexpr (kWhole) {
+          Four to[2];
+          image.load(to, x + 4 * k, width, row, there);
+          in[k][r] = to[0], in[k + 1][r] = to[1];
+        }
+      }
+    }
   loads_in_flight();
   taps.finish();
-  each<kFours>([&](auto n) {
-    constexpr int k = n.value;
-    each<kAll>([&](auto r) {
-      const Four four = image.template finish < paired(k) &&
-                        second(k) > (in[k][r.value], x + 4 * k, width, u32(y + r.value) < u32(height));
-      each<kRows>([&](auto v) {
-        constexpr int d = r.value - v.value * kRowStep;
-        if constexpr (d >= 0 && d % kTapStep == 0 && d / kTapStep < kHeight)
-          each<kGroups>([&](auto u) {
-            constexpr int t = k - u.value * kStep;
-            if constexpr (t >= 0 && t < kTaps)
-              sums[v.value][u.value] = add_product<T>(taps.of[d / kTapStep][t], four, sums[v.value][u.value]);
-          });
-      });
-    });
-  });
+#pragma clang loop unroll(full)
+  for (int k = 0; k < kFours; ++k)
+#pragma clang loop unroll(full)
+    for (int r = 0; r < kAll; ++r)
+      add_four<kRowStep, kTapStep, T>(
+          taps, image.finish(in[k][r], x + 4 * k, width, u32(y + r) < u32(height), second(k)), r, k, sums);
 }
 
 /// Channel c's elements of two pixels, or taps, that have two channels each.
@@ -248,7 +272,8 @@ struct ChannelsLast {
       const u32 tap = u32(min(4 * k + i32(lane % 4), kTaps - 1));
       own[k] = *(Shared<u32>*)(scratch + tap * kTap + lane / 4 * 4);
     }
-    each<kTaps>([&](auto k) { taps[k.value] = from_lanes<k.value % 4 * 0x55>(own[k.value / 4]); });  // quad_perm
+#pragma clang loop unroll(full)
+    for (int k = 0; k < kTaps; ++k) taps[k] = from_lane_of_four(own[k / 4], k % 4);
 #pragma clang loop unroll(full)
     for (int c = 0; c < 2; ++c)
 #pragma clang loop unroll(full)
@@ -276,54 +301,45 @@ struct ChannelsLast {
     constexpr u32 kFormat = 0x00020000;
     const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void*)tensor, 0, kTensor, kFormat);
     vec16 in[kSteps][kPasses][4];
-    each<kSteps * kPasses>([&](auto n) {
-      constexpr int s = n.value / kPasses, pass = n.value % kPasses;
+#pragma clang loop unroll(full)
+    for (int n = 0; n < kSteps * kPasses; ++n) {
+      const int s = n / kPasses, pass = n % kPasses;
       const i32 group = 16 * pass + i32(slot), row = y + s * kAtOnce + (kPasses == 1 ? group / kAcross : 0);
       const i32 pixel = x + (kPasses == 1 ? group % kAcross : group) * 4;
       const bool there = (u32(row) < u32(height)) & (group < kAcross * kAtOnce);
       const u32 at = first + part * 2 + u32(row) * row_bytes + u32(pixel) * kPixelBytes;
-      each<4>([&](auto k) {
-        const bool inside = there & (u32(pixel + k.value) < u32(width));
-        const u32 from = (at + u32(k.value * kPixelBytes)) | (inside ? 0u : 0x80000000u);  // outside: zeros
-        in[s][pass][k.value] = __builtin_amdgcn_raw_buffer_load_b128(buffer, from, 0, 0);
-      });
-    });
+#pragma clang loop unroll(full)
+      for (int k = 0; k < 4; ++k) {
+        const bool inside = there & (u32(pixel + k) < u32(width));
+        const u32 from = (at + u32(k * kPixelBytes)) | (inside ? 0u : 0x80000000u);  // outside: zeros
+        in[s][pass][k] = __builtin_amdgcn_raw_buffer_load_b128(buffer, from, 0, 0);
+      }
+    }
     loads_in_flight();
     set_taps();
     const u32 lane = thread_id() % kWave;
     const auto stored = scratch + place(lane % 4 * 8, slot);
     const auto read = scratch + place(lane / 4 * 2, lane % 4 * u32(kGroups * kStep));
-    each<kSteps>([&](auto s) {
-      each<8 * kPasses>([&](auto n) {
-        constexpr int c = n.value % 8, pass = n.value / 8;
-        const auto& pixels = in[s.value][pass];
-        *(Shared<Four>*)(stored + (c * kChannel + pass * 128)) =
+#pragma clang loop unroll(full)
+    for (int s = 0; s < kSteps; ++s) {
+#pragma clang loop unroll(full)
+      for (int n = 0; n < 8 * kPasses; ++n) {
+        const int c = n % 8, pass = n / 8;
+        const auto& pixels = in[s][pass];
+        *(Shared<Four>*)(stored + (u32(c) * kChannel + u32(pass) * 128)) =
             Four{of_channel(pixels[0][c / 2], pixels[1][c / 2], c % 2),
                  of_channel(pixels[2][c / 2], pixels[3][c / 2], c % 2)};
-      });
-      each<kAtOnce>([&](auto q) {
-        constexpr int r = s.value * kAtOnce + q.value;
-        if constexpr (r < kAll)
-          each<kFours>([&](auto k) {
-            each<2>([&](auto c) {
-              const Four four = *(Shared<Four>*)(read + (c.value * kChannel + (q.value * kAcross + k.value) * 8));
-              add<kRowStep, kTapStep, r, k.value>(of[c.value], four, sums[c.value]);
-            });
-          });
-      });
-    });
-  }
-  template <int kRowStep, int kTapStep, int r, int k, int kRows, int kGroups>
-  SDX_FN static void add(const Taps& taps, Four four, vec<f32, 4> (&sums)[kRows][kGroups]) {
-    each<kRows>([&](auto v) {
-      constexpr int d = r - v.value * kRowStep;
-      if constexpr (d >= 0 && d % kTapStep == 0 && d / kTapStep < kHeight)
-        each<kGroups>([&](auto u) {
-          constexpr int t = k - u.value * kStep;
-          auto& sum = sums[v.value][u.value];
-          if constexpr (t >= 0 && t < Taps::kFours) sum = add_product<T>(taps.of[d / kTapStep][t], four, sum);
-        });
-    });
+      }
+#pragma clang loop unroll(full)
+      for (int r = s * kAtOnce; r < (s + 1) * kAtOnce && r < kAll; ++r)
+#pragma clang loop unroll(full)
+        for (int k = 0; k < kFours; ++k)
+#pragma clang loop unroll(full)
+          for (int c = 0; c < 2; ++c)
+            add_four<kRowStep, kTapStep, T>(
+                of[c], *(Shared<Four>*)(read + (u32(c) * kChannel + u32((r - s * kAtOnce) * kAcross + k) * 8)), r, k,
+                sums[c]);
+    }
   }
 
   /// A lane gets eight channels of one of 16 pixels, which are groups of four results of four lanes.
