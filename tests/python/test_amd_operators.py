@@ -97,7 +97,7 @@ def test_few_long_rows_and_columns_are_divided(label, shape, constants, attribut
 )
 def test_operators_wait_for_memory_only(chip, dtype, label, shape, constants, attributes, most):
     cases = Cases(dtype)
-    arrays = [n if label == "Slice" else cases.weights(*np.atleast_1d(n)) for n in constants]
+    arrays = [n if label in ("Slice", "ReduceMean") else cases.weights(*np.atleast_1d(n)) for n in constants]
     cases.add(label, shape, *arrays, **attributes)
     row = estimate(chip, cases.all[-1], SARDONYX, 100)
     assert row["us"] < most
