@@ -17,6 +17,7 @@ GpuGenerator::GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& optio
       in_blocks_(options.in_blocks),
       loads_first_(options.loads_first),
       half_extremes_(options.half_extremes),
+      matrix_windows_(options.matrix_windows),
       least_threads_(options.least_threads),
       row_options_{options.row_bytes, options.any_address, options.packs_float8},
       guarded_loads_(options.guarded_loads),
@@ -198,7 +199,10 @@ GpuLoopSource GpuGenerator::run() {
   const std::int64_t terms = longest(all);
   const bool one_thread = p && terms <= kFewTerms && many_outputs(*p);  // is enough for an output
   if (p && are_windows(*p, reductions)) {
-    windows(window::with_blocks_of_taps(*p), 0);
+    if (const std::optional<ChannelWindows> c = channel_windows_of(*p, reductions))
+      channel_windows(*p, *c);
+    else
+      windows(window::with_blocks_of_taps(*p), 0);
   } else if (const std::optional<Columns> c = columns_of(p)) {
     columns(*c);
   } else if (p && !p->vars.empty() && side_by_side(reductions, p->vars.back(), !one_thread)) {

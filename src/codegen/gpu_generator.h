@@ -174,8 +174,9 @@ class GpuGenerator {
   /// Variables of a reduction that are written out for a tile.
   Exprs written_out_for(const std::vector<Expr>& of_tile, const WindowTile& w) const;
   std::string open_terms(const Exprs& vars, std::int64_t team, int at_a_time);
+  /// `fetched`: what is loaded already.
   void window_outputs(const OutputLoop& p, const std::vector<std::pair<Expr, Expr>>& at, const WindowTile& w,
-                      const Sums& sums);
+                      const Sums& sums, std::vector<Fetched> fetched = {});
   WindowTerm window_term(const Expr& e, ReduceKind kind, const WindowTile& w);
   std::string fetch(const Expr& load, const WindowTerm* term, const WindowTile& w, std::vector<Fetched>& done);
   /// C++ of the address of a load's element or pack at `offset`, which is 0 where a checked term is outside.
@@ -196,6 +197,40 @@ class GpuGenerator {
   bool row_term(const Expr& e, ReduceKind kind, const WindowTile& w, WindowTerm& t);
   std::string fetch_row(const Expr& l, const window::RowLoad& row, const WindowTerm* term, const WindowTile& w,
                         std::vector<Fetched>& done);
+
+  // ---- gpu_channel_windows.cpp: windows of single channels by matrix instructions (kernels/window_mfma.h)
+  struct ChannelWindows {
+    Expr reduction;
+    Expr image, taps;  ///< loads of one term
+    Expr x, y;         ///< variables of the results along a row, and across rows; y may be empty
+    Expr channel;      ///< variable of channels, if they are last; two of them are loaded together
+    Exprs outer;       ///< the others
+    std::int64_t channels = 1;
+    std::int64_t pixel = 1, tap = 1;     ///< elements between pixels, and between taps
+    std::int64_t width = 0, height = 1;  ///< of the image
+    std::int64_t results_x = 0, results_y = 1;
+    std::int64_t taps_x = 0, taps_y = 1;
+    std::int64_t step_x = 1, step_y = 1, tap_step_y = 1;  ///< elements and rows between results, rows between taps
+    std::int64_t pad_x = 0, pad_y = 0;
+    std::int64_t row = 0;               ///< elements of the image between rows
+    Expr at, taps_at;                   ///< offsets of a channel's first element, and of its first tap
+    std::int64_t first = 0;             ///< elements before the first tap, so that packs are aligned
+    std::int64_t groups = 1, rows = 1;  ///< of four results that a lane has: along a row, and of how many rows
+  };
+  std::optional<ChannelWindows> channel_windows_of(const OutputLoop& p, const Exprs& reductions) const;
+  bool has_window_strides(const OutputLoop& p, ChannelWindows& c) const;
+  void plan_channel_windows(ChannelWindows& c) const;
+  void channel_windows(const OutputLoop& p, const ChannelWindows& c);
+  static void find_window_variables(const OutputLoop& p, const Expr& inside, ChannelWindows& c);
+  static bool find_window_limits(const Expr& inside, ChannelWindows& c);
+  std::string channel_sums(const ChannelWindows& c, const std::string& unit, const std::string& first_row);
+  /// Loads what results need of each channel, so that they do not wait for it.
+  std::vector<Fetched> fetch_of_channels(const OutputLoop& p, const ChannelWindows& c, const WindowTile& w,
+                                         const std::vector<std::pair<Expr, Expr>>& at);
+  void row_windows(const OutputLoop& p, const ChannelWindows& c, const std::string& q, const std::string& quad,
+                   const std::string& row, const std::string& lane);
+  void pixel_windows(const OutputLoop& p, const ChannelWindows& c, const std::string& block, const std::string& unit,
+                     const std::string& row, const std::string& lane);
 
   // ---- gpu_lines.cpp: 32 neighbouring threads per line
   static bool suits_lines(const FlatLoop& f);
@@ -263,7 +298,7 @@ class GpuGenerator {
   bool closed(const Expr& r) const;
 
   const LoopKernel& kernel_;
-  bool in_blocks_, loads_first_, half_extremes_;
+  bool in_blocks_, loads_first_, half_extremes_, matrix_windows_;
   std::int64_t least_threads_;
   RowOptions row_options_;
   bool guarded_loads_ = false;

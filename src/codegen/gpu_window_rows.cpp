@@ -23,7 +23,8 @@ std::optional<std::int64_t> constant_part(const Expr& e) {
   return n;
 }
 
-// The condition as "e is not negative"; empty if it is none of int64.
+}  // namespace
+
 Expr not_negative(const Expr& condition) {
   if (condition->args.size() != 2 || condition->args[0]->dtype != DType::kInt64) return {};
   const Expr &a = condition->args[0], &b = condition->args[1];
@@ -40,8 +41,6 @@ Expr not_negative(const Expr& condition) {
       return {};
   }
 }
-
-}  // namespace
 
 void split_conditions(const Expr& e, Exprs& out) {
   if (e->op != Op::kAnd) return out.push_back(e);

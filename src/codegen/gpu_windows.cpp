@@ -424,8 +424,8 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
 }
 
 // Computes one pack of outputs from its sums.
-void GpuGenerator::window_outputs(const OutputLoop& p, const Assignments& at, const WindowTile& w, const Sums& sums) {
-  std::vector<Fetched> fetched;
+void GpuGenerator::window_outputs(const OutputLoop& p, const Assignments& at, const WindowTile& w, const Sums& sums,
+                                  std::vector<Fetched> fetched) {
   std::vector<std::pair<Expr, std::string>> elements;
   Exprs bodies, offsets;
   std::vector<std::string> packs;

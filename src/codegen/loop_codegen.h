@@ -56,6 +56,8 @@ struct GpuLoopOptions {
   std::int64_t row_bytes = 0;
   /// Windows of float16 have their extremes in that type (kernels/extremes.h).
   bool half_extremes = false;
+  /// Windows of single channels may be computed by CDNA's matrix instructions (kernels/window_mfma.h).
+  bool matrix_windows = false;
   /// Vectors may be loaded and stored at any multiple of an element.
   bool any_address = false;
   /// Whether a result of more than 16 bits is used for results of 16 bits alone.

@@ -67,6 +67,9 @@ struct RowLoad {
 /// depend on the lane. Adds what must be a multiple of the length to `conditions`.
 std::optional<RowLoad> row_load(const Expr& load, const Exprs& bounds, const Expr& lane, int length, Exprs& conditions);
 
+/// A condition as "the result is not negative"; empty if it is none of int64.
+Expr not_negative(const Expr& condition);
+
 /// The conditions that `e` consists of.
 void split_conditions(const Expr& e, Exprs& out);
 

@@ -30,7 +30,8 @@ constexpr std::int64_t kMultiple = 16;            // of each part's elements: al
 constexpr std::int64_t kMostPartsOfUnknown = 16;  // of a row, if the number of rows is unknown
 constexpr std::int64_t kMostPartsOfArg = 64;      // comparisons take many instructions, which more workgroups divide
 constexpr std::int64_t kMostPartsOfColumn = 256;  // the second kernel reads all parts of a column: more cost it time
-constexpr std::int64_t kTeamColumn = 6144;        // shorter columns are not worth a second kernel
+constexpr std::int64_t kTeamColumn = 6144;        // shorter columns are not worth a second kernel,
+constexpr std::int64_t kFewColumnGroups = 66;     // unless they are so few (FuseOptions::few_columns_length)
 constexpr std::int64_t kLeastMixed = 8192;        // elements that are contiguous in runs, with gaps between the runs
 constexpr std::int64_t kLongRun = 512;            // contiguous elements that a team of threads reduces
 constexpr std::int64_t kManyRuns = 64;            // shorter runs, whose elements become columns
@@ -70,6 +71,7 @@ class Splitter {
         few_threads_(options.few_threads),
         row_bytes_(options.row_bytes),
         cache_bytes_(options.cache_bytes),
+        few_columns_length_(options.few_columns_length),
         long_rows_(options.long_rows) {}
 
   // `r` as a reduction of partial results; empty if r stays as it is, with the reason in `why`.
@@ -146,7 +148,7 @@ class Splitter {
     const Exprs results = extents_of(p.kept);
     const Expr count = extent_of(p.reduced);
     if (p.columns) {
-      p.count = parts_of_columns(results, count, kTeamColumn);
+      p.count = parts_of_columns(results, count, least_column(results));
     } else if (is_one_run(p)) {
       p.count = better_in_registers(p, results, count) ? 0 : parts_of_rows(results, count);
       if (long_rows_ && p.count > 1 && is_const(count)) p.count = whole_shares(count->i, p.count);
@@ -419,6 +421,11 @@ class Splitter {
     return known ? wanted : std::min(wanted, kMostPartsOfUnknown);
   }
 
+  std::int64_t least_column(const Exprs& results) const {
+    const bool few = assumed_product(results) <= kFewColumnGroups * kGroupColumns;
+    return few && few_columns_length_ > 0 ? few_columns_length_ : kTeamColumn;
+  }
+
   // `least`: columns of at most so many elements are not worth a second kernel; one kernel reduces each with a team of
   // threads.
   static std::int64_t parts_of_columns(const Exprs& results, const Expr& count, std::int64_t least) {
@@ -433,7 +440,7 @@ class Splitter {
 
   Graph& g_;
   const bool few_threads_;
-  const std::int64_t row_bytes_, cache_bytes_;
+  const std::int64_t row_bytes_, cache_bytes_, few_columns_length_;
   const bool long_rows_;  // a part may be shorter than others, as kernels of rows use vectors for it too
 };
 

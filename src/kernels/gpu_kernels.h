@@ -8,6 +8,7 @@
 #include "gemv_wide.h"
 #include "row_parts.h"
 #include "skinny.h"
+#include "window_mfma.h"
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include "gemm_packed.h"
 #include "gemm_tma.h"

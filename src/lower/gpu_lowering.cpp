@@ -115,6 +115,7 @@ class GpuBlock : public BlockLowering {
             .least_threads = chip.policy.fills_simds ? one_wave_each(chip) : 0,
             .row_bytes = chip.policy.row_bytes,
             .half_extremes = chip.policy.half_extremes,
+            .matrix_windows = chip.layout() == MatrixLayout::kMfma,
             .any_address = chip.policy.any_address,
             .is_for_halves = [&](const Value* v) { return chip.policy.long_rows && is_for_halves(v); },
             .packs_float8 = chip.policy.packs_float8,

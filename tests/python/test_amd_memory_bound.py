@@ -183,8 +183,7 @@ def test_instructions_of_pooling(chip, most):
     assert count <= most
 
 
-@pytest.mark.parametrize(("kernel", "most"), [(5, 60), (7, 110)])
-@pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
+@pytest.mark.parametrize(("chip", "kernel", "most"), [("gfx1100", 5, 60), ("gfx1100", 7, 110), ("gfx1201", 7, 110)])
 def test_windows_load_rows_in_packs(chip, kernel, most, tmp_path):
     """With channels first: not each element that a tap reads, once for each of the neighbouring outputs."""
     node = helper.make_node("Conv", ["x", "w"], ["o"], group=64, pads=[kernel // 2] * 4)
