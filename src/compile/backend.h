@@ -32,7 +32,7 @@ struct CompilerBackend {
   /// Links an AMDGPU relocatable object into the code object that a driver loads; see llvm/amd_link.h.
   std::string (*link_amd)(std::string_view object);
   /// Checks a relocatable object before it is linked; see llvm/amd_accumulators.h.
-  bool (*keeps_accumulators)(std::string_view object, const std::string& chip);
+  bool (*keeps_own_registers)(std::string_view object, const std::string& chip);
   /// Reads the properties of kernels from a code object; see llvm/amd_report.h.
   std::vector<KernelCode> (*read_amd)(std::string_view object, const std::string& chip);
   /// Links host objects into memory with JITLink; see llvm/jit_link.h.

@@ -13,7 +13,7 @@ namespace sardonyx {
 namespace {
 
 // Part of cache keys. Increment it when the arguments below or the linking change.
-constexpr int kRecipe = 19;
+constexpr int kRecipe = 20;
 
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
@@ -96,12 +96,12 @@ std::string compile(std::string_view source, std::span<const SourceFile> headers
   const Emit emit = target.kind == TargetKind::kNvptx ? Emit::kAssembly : Emit::kObject;
   std::string code = compiler_backend().run_cc1(args, source, headers, emit, precompiled.get());
   if (target.kind == TargetKind::kAmdgpu) {
-    if (!compiler_backend().keeps_accumulators(code, target.arch)) {
+    if (!compiler_backend().keeps_own_registers(code, target.arch)) {
       // The forms that leave all registers to the compiler are slower.
-      args.emplace_back("-DSDX_NO_OWN_ACCUMULATORS=1");
+      args.emplace_back("-DSDX_NO_OWN_REGISTERS=1");
       code = compiler_backend().run_cc1(args, source, headers, emit, nullptr);
-      if (!compiler_backend().keeps_accumulators(code, target.arch))
-        fail(ErrorKind::kCompile, "the compiler uses accumulation registers that a kernel for {} assigns", target.arch);
+      if (!compiler_backend().keeps_own_registers(code, target.arch))
+        fail(ErrorKind::kCompile, "the compiler uses registers that a kernel for {} assigns", target.arch);
     }
     return compiler_backend().link_amd(code);
   }

@@ -45,6 +45,7 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
   }
   static SDX_FN u32 element_of_load(u32 lane) { return lane % Place::kLanesOfRow * 8; }
   SDX_FN Tiles tiles(const Bases& from) const {
+    own_m0();
     Tiles x;
 #pragma clang loop unroll(full)
     for (int i = 0; i < kRounds; ++i) {

@@ -13,29 +13,26 @@ namespace gemm_detail {
 // allocation copies accumulators and spills. It does not know them, and could keep other values there between
 // reserve_accumulators() (which is rare: it has as many vector registers). So the machine code of a kernel with the
 // label sdx_own_accumulators is checked (compile/llvm/amd_accumulators.h), and compiled again with
-// SDX_NO_OWN_ACCUMULATORS if anything else writes these registers.
-#define SDX_ACCUMULATORS                                                                                              \
-  "a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8", "a9", "a10", "a11", "a12", "a13", "a14", "a15", "a16", "a17", \
-      "a18", "a19", "a20", "a21", "a22", "a23", "a24", "a25", "a26", "a27", "a28", "a29", "a30", "a31", "a32", "a33", \
-      "a34", "a35", "a36", "a37", "a38", "a39", "a40", "a41", "a42", "a43", "a44", "a45", "a46", "a47", "a48", "a49", \
-      "a50", "a51", "a52", "a53", "a54", "a55", "a56", "a57", "a58", "a59", "a60", "a61", "a62", "a63", "a64", "a65", \
-      "a66", "a67", "a68", "a69", "a70", "a71", "a72", "a73", "a74", "a75", "a76", "a77", "a78", "a79", "a80", "a81", \
-      "a82", "a83", "a84", "a85", "a86", "a87", "a88", "a89", "a90", "a91", "a92", "a93", "a94", "a95", "a96", "a97", \
-      "a98", "a99", "a100", "a101", "a102", "a103", "a104", "a105", "a106", "a107", "a108", "a109", "a110", "a111",   \
-      "a112", "a113", "a114", "a115", "a116", "a117", "a118", "a119", "a120", "a121", "a122", "a123", "a124", "a125", \
-      "a126", "a127", "a128", "a129", "a130", "a131", "a132", "a133", "a134", "a135", "a136", "a137", "a138", "a139", \
-      "a140", "a141", "a142", "a143", "a144", "a145", "a146", "a147", "a148", "a149", "a150", "a151", "a152", "a153", \
-      "a154", "a155", "a156", "a157", "a158", "a159", "a160", "a161", "a162", "a163", "a164", "a165", "a166", "a167", \
-      "a168", "a169", "a170", "a171", "a172", "a173", "a174", "a175", "a176", "a177", "a178", "a179", "a180", "a181", \
-      "a182", "a183", "a184", "a185", "a186", "a187", "a188", "a189", "a190", "a191", "a192", "a193", "a194", "a195", \
-      "a196", "a197", "a198", "a199", "a200", "a201", "a202", "a203", "a204", "a205", "a206", "a207", "a208", "a209", \
-      "a210", "a211", "a212", "a213", "a214", "a215", "a216", "a217", "a218", "a219", "a220", "a221", "a222", "a223", \
-      "a224", "a225", "a226", "a227", "a228", "a229", "a230", "a231", "a232", "a233", "a234", "a235", "a236", "a237", \
-      "a238", "a239", "a240", "a241", "a242", "a243", "a244", "a245", "a246", "a247", "a248", "a249", "a250", "a251", \
-      "a252", "a253", "a254", "a255"
+// SDX_NO_OWN_REGISTERS if anything else writes these registers.
 
-/// Keeps the compiler from using accumulation registers for what is needed before and after this point.
-SDX_FN void reserve_accumulators() { asm volatile("" : : : SDX_ACCUMULATORS); }
+#define SDX_TEN(tens)                                                                                      \
+  "a" #tens "0", "a" #tens "1", "a" #tens "2", "a" #tens "3", "a" #tens "4", "a" #tens "5", "a" #tens "6", \
+      "a" #tens "7", "a" #tens "8", "a" #tens "9"
+
+/// Keeps the compiler from using accumulation registers for what is needed before and after this point. LLVM's time
+/// grows with the square of the registers that one statement clobbers.
+SDX_FN void reserve_accumulators() {
+  asm volatile("" : : : SDX_TEN(), SDX_TEN(1), SDX_TEN(2));
+  asm volatile("" : : : SDX_TEN(3), SDX_TEN(4), SDX_TEN(5));
+  asm volatile("" : : : SDX_TEN(6), SDX_TEN(7), SDX_TEN(8));
+  asm volatile("" : : : SDX_TEN(9), SDX_TEN(10), SDX_TEN(11));
+  asm volatile("" : : : SDX_TEN(12), SDX_TEN(13), SDX_TEN(14));
+  asm volatile("" : : : SDX_TEN(15), SDX_TEN(16), SDX_TEN(17));
+  asm volatile("" : : : SDX_TEN(18), SDX_TEN(19), SDX_TEN(20));
+  asm volatile("" : : : SDX_TEN(21), SDX_TEN(22), SDX_TEN(23));
+  asm volatile("" : : : SDX_TEN(24), "a250", "a251", "a252", "a253", "a254", "a255");
+}
+#undef SDX_TEN
 
 // sums[Index] += a . b: 16 x 16 accumulators, K = 32. Each is updated once per step, so that no matrix instruction
 // waits for another.
@@ -55,17 +52,22 @@ SDX_FN void accumulate(vec16 a, vec16 b, const void* from, u32 to) {
   if constexpr (is_same<T, f16>)
     asm volatile(SDX_LOAD_AND_ACCUMULATE("f16")
                  :
-                 : "v"(a), "v"(b), "n"(4 * Index), "n"(4 * Index + 3), "v"(from), "s"(to), "n"(Offset)
-                 : "m0", "scc");
+                 : "v"(a), "v"(b), "n"(4 * Index), "n"(4 * Index + 3), "v"(from), "s"(to),
+                   "n"(Offset)SDX_CLOBBERS_M0_SCC);
   else
     asm volatile(SDX_LOAD_AND_ACCUMULATE("bf16")
                  :
-                 : "v"(a), "v"(b), "n"(4 * Index), "n"(4 * Index + 3), "v"(from), "s"(to), "n"(Offset)
-                 : "m0", "scc");
+                 : "v"(a), "v"(b), "n"(4 * Index), "n"(4 * Index + 3), "v"(from), "s"(to),
+                   "n"(Offset)SDX_CLOBBERS_M0_SCC);
 }
-template <int Register>
-SDX_FN void clear_accumulator() {
-  asm volatile("v_accvgpr_write_b32 a[%0], 0" : : "n"(Register));
+/// Clears eight accumulation registers.
+template <int First>
+SDX_FN void clear_accumulators() {
+#define SDX_CLEAR(n) "v_accvgpr_write_b32 a[%0 + " #n "], 0\n\t"
+  asm volatile(SDX_CLEAR(0) SDX_CLEAR(1) SDX_CLEAR(2) SDX_CLEAR(3) SDX_CLEAR(4) SDX_CLEAR(5) SDX_CLEAR(6) SDX_CLEAR(7)
+               :
+               : "n"(First));
+#undef SDX_CLEAR
 }
 template <int Register>
 SDX_FN f32 accumulator() {
@@ -142,10 +144,11 @@ SDX_FN void multiply_direct(const P& p, const WavePart<Tile, P>& part, shared_ve
   constexpr int TM = S::kTilesM, TN = S::kTilesN, kLoads = A::kRounds + B::kRounds, kBytes = S::kStage * 16;
   static_assert(TM * TN == 64 && S::kSteps == 2 && Tile::kWavesK == 1 && Tile::kStages == 2);
   static_assert(S::kChunks == DirectPlace::kChunks);
-  const auto clear = [](auto number) __attribute__((always_inline)) { clear_accumulator<number.value>(); };
+  const auto clear = [](auto number) __attribute__((always_inline)) { clear_accumulators<8 * number.value>(); };
   asm volatile("sdx_own_accumulators_%=:" : :);
+  own_m0();
   reserve_accumulators();
-  each<256>(clear);
+  each<32>(clear);
   if (count == 0) return;
   const u32 base = u32(u64((__attribute__((address_space(3))) void*)lds));
   DirectPart<A, Tile::kThreads> a;

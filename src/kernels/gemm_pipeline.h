@@ -40,7 +40,7 @@ struct Sizes {
   static constexpr int kK = Tile::kRow / int(sizeof(T)), kSteps = kK / M::kStep;  // of a tile
   static constexpr int kTilesM = Tile::kM / 16 / Tile::kWavesM, kTilesN = Tile::kN / 16 / Tile::kWavesN;  // of a wave
   static constexpr int kOwnSteps = kSteps / Tile::kWavesK;
-#if defined(SDX_NO_OWN_ACCUMULATORS)
+#if defined(SDX_NO_OWN_REGISTERS)
   static constexpr bool kOwnAccumulators = false;
 #else
   static constexpr bool kOwnAccumulators = true;

@@ -96,6 +96,7 @@ SDX_FN void multiply_ring(const P& p, AccTile& acc, const WavePart<Tile, P>& par
   static_assert(!A::kMasked || (A::kBuffer && A::kInRun && !A::kShort), "nothing masks what is outside");
   static_assert(!B::kMasked && P::kLinearB && (A::kBuffer || P::kLinearA));
   if (count == 0) return at_end();
+  own_m0();
   const u32 base = u32(u64((__attribute__((address_space(3))) void*)lds));
   RingPart<A, Tile::kThreads, 0> a;
   RingPart<B, Tile::kThreads, S::kRun> b;

@@ -10,16 +10,23 @@ struct Number {
   static constexpr int value = Value;
 };
 
+namespace unroll_detail {
+
+template <class T, T... Values>
+struct Sequence {};
+
+/// One function for all numbers: halving the range instead takes the compiler a tenth of the time of a GEMM.
+template <int First, class F, int... Values>
+SDX_FN void each(const F& f, Sequence<int, Values...>) {
+  (f(Number<First + Values>{}), ...);
+}
+
+}  // namespace unroll_detail
+
 /// Calls f with Number<First>{} to Number<N - 1>{}.
 template <int N, int First = 0, class F>
 SDX_FN void each(const F& f) {
-  if constexpr (N - First == 1) {
-    f(Number<First>{});
-  } else if constexpr (N > First) {
-    constexpr int kMiddle = First + (N - First) / 2;
-    each<kMiddle, First>(f);
-    each<N, kMiddle>(f);
-  }
+  if constexpr (N > First) unroll_detail::each<First>(f, __make_integer_seq<unroll_detail::Sequence, int, N - First>{});
 }
 
 }  // namespace sdx

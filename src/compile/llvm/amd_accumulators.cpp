@@ -1,5 +1,6 @@
 #include "compile/llvm/amd_accumulators.h"
 
+#include <llvm/ADT/STLExtras.h>
 #include <llvm/Object/ELFObjectFile.h>
 
 #include <memory>
@@ -14,7 +15,7 @@ namespace {
 
 using llvm::object::ELF64LE;
 
-constexpr llvm::StringRef kLabel = "sdx_own_accumulators";
+constexpr llvm::StringRef kAccumulators = "sdx_own_accumulators", kM0 = "sdx_own_m0";
 
 template <typename T>
 T value_of(llvm::Expected<T> e) {
@@ -22,7 +23,7 @@ T value_of(llvm::Expected<T> e) {
   return std::move(*e);
 }
 
-bool keeps(const AmdDisassembler& disassembler, llvm::ArrayRef<std::uint8_t> code) {
+bool keeps_accumulators(const AmdDisassembler& disassembler, llvm::ArrayRef<std::uint8_t> code) {
   std::set<llvm::StringRef> cleared;
   bool kept = true;
   disassembler.each(code, [&](const llvm::MCInst* inst) {
@@ -47,9 +48,37 @@ bool keeps(const AmdDisassembler& disassembler, llvm::ArrayRef<std::uint8_t> cod
   return kept;
 }
 
-}  // namespace
+/// Whether an instruction that uses M0 although no operand names it is a load to LDS, or has the encoding of older
+/// chips whose LDS instructions read M0.
+bool is_of_lds(llvm::StringRef name) {
+  if (name.contains("_LDS")) return true;
+  const bool reads = name.contains("GWS") || name.contains("ADDTID") || name.contains("ORDERED") ||
+                     name.contains("APPEND") || name.contains("CONSUME");
+  return name.starts_with("DS_") && !reads;
+}
 
-bool keeps_accumulators(std::string_view object, const std::string& chip) {
+bool keeps_m0(const AmdDisassembler& disassembler, llvm::ArrayRef<std::uint8_t> code) {
+  bool kept = true;
+  disassembler.each(code, [&](const llvm::MCInst* inst) {
+    if (inst == nullptr) {
+      kept = false;
+      return;
+    }
+    const auto is_m0 = [&](llvm::MCRegister r) { return disassembler.register_name(r).starts_with("M0"); };
+    const llvm::StringRef name = disassembler.name(*inst);
+    const bool sets = name.starts_with("S_MOV_B32") || name.starts_with("S_ADD_U32");
+    for (unsigned i = 0; i < inst->getNumOperands(); ++i)
+      if (inst->getOperand(i).isReg() && is_m0(inst->getOperand(i).getReg())) kept &= sets && i == 0;
+    const llvm::MCInstrDesc& d = disassembler.description(*inst);
+    if (llvm::any_of(d.implicit_uses(), is_m0) || llvm::any_of(d.implicit_defs(), is_m0)) kept &= is_of_lds(name);
+  });
+  return kept;
+}
+
+using Keeps = bool (*)(const AmdDisassembler& disassembler, llvm::ArrayRef<std::uint8_t> code);
+
+/// Whether `keeps` is true of all functions that have a label that begins with `name`.
+bool all_keep(std::string_view object, const std::string& chip, llvm::StringRef name, Keeps keeps) {
   const auto elf = value_of(llvm::object::ELFObjectFile<ELF64LE>::create(
       llvm::MemoryBufferRef(llvm::StringRef(object.data(), object.size()), "object")));
   struct Place {
@@ -60,7 +89,7 @@ bool keeps_accumulators(std::string_view object, const std::string& chip) {
   };
   std::vector<Place> labels;
   for (const llvm::object::ELFSymbolRef symbol : elf.symbols())
-    if (value_of(symbol.getName()).starts_with(kLabel)) labels.push_back(place_of(symbol));
+    if (value_of(symbol.getName()).starts_with(name)) labels.push_back(place_of(symbol));
   if (labels.empty()) return true;
   const AmdDisassembler disassembler(chip);
   for (const llvm::object::ELFSymbolRef symbol : elf.symbols()) {
@@ -74,6 +103,12 @@ bool keeps_accumulators(std::string_view object, const std::string& chip) {
     if (!keeps(disassembler, {bytes.bytes_begin() + begin.at, size})) return false;
   }
   return labels.empty();  // one outside of functions could belong to any
+}
+
+}  // namespace
+
+bool keeps_own_registers(std::string_view object, const std::string& chip) {
+  return all_keep(object, chip, kAccumulators, keeps_accumulators) && all_keep(object, chip, kM0, keeps_m0);
 }
 
 }  // namespace sardonyx

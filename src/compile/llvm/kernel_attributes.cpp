@@ -1,5 +1,6 @@
 #include "compile/llvm/kernel_attributes.h"
 
+#include <llvm/ADT/DenseMap.h>
 #include <llvm/ADT/STLExtras.h>
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/InstIterator.h>
@@ -93,6 +94,23 @@ bool is_idle(llvm::StringRef pass) {
   return llvm::is_contained(kIdle, pass);
 }
 
+/// Which of the eight runs of InstCombine a kernel needs: of those after full unrolling, every other one finds what is
+/// left.
+class CombineRuns {
+ public:
+  bool wants(llvm::StringRef pass, const llvm::Any& ir) {
+    inlined_ |= pass == "InlinerPass";
+    const auto* f = llvm::any_cast<const llvm::Function*>(&ir);
+    if (!inlined_ || pass != "InstCombinePass" || f == nullptr) return true;
+    const int run = ++runs_[*f];
+    return run != 4 && run != 6;
+  }
+
+ private:
+  bool inlined_ = false;
+  llvm::DenseMap<const llvm::Function*, int> runs_;  // since functions were inlined
+};
+
 struct KernelAttributes : llvm::PassInfoMixin<KernelAttributes> {
   llvm::PreservedAnalyses run(llvm::Module& module, llvm::ModuleAnalysisManager&) {
     if (llvm::GlobalVariable* all = module.getNamedGlobal(kAnnotations)) {
@@ -118,7 +136,10 @@ struct KernelAttributes : llvm::PassInfoMixin<KernelAttributes> {
 
 void skip_idle_passes(llvm::PassBuilder& builder) {
   if (llvm::PassInstrumentationCallbacks* passes = builder.getPassInstrumentationCallbacks())
-    passes->registerShouldRunOptionalPassCallback([](llvm::StringRef pass, llvm::Any) { return !is_idle(pass); });
+    passes->registerShouldRunOptionalPassCallback(
+        [combines = CombineRuns()](llvm::StringRef pass, llvm::Any ir) mutable {
+          return !is_idle(pass) && combines.wants(pass, ir);
+        });
 }
 
 void add_kernel_attributes(llvm::PassBuilder& builder) {

@@ -13,7 +13,8 @@ namespace sardonyx {
 /// address is then that of the parameter itself, not of a copy. On GPUs every function is inlined.
 void add_kernel_attributes(llvm::PassBuilder& builder);
 
-/// Leaves out passes that change nothing in the kernels that we generate for AMD. Custom kernels may need them.
+/// Leaves out passes, and runs of passes, that improve none of the kernels that we generate for AMD. Custom kernels may
+/// need them.
 void skip_idle_passes(llvm::PassBuilder& builder);
 
 }  // namespace sardonyx

@@ -1,4 +1,4 @@
-// Kernels that assign accumulation registers themselves (kernels/gemm_direct.h) are compiled without that if the
+// Kernels that assign registers themselves (kernels/gemm_direct.h, loads_to_lds.h) are compiled without that if the
 // compiler puts other values there.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kSource = R"(
 typedef float f4 __attribute__((ext_vector_type(4)));
 typedef _Float16 h8 __attribute__((ext_vector_type(8)));
-#if defined(SDX_NO_OWN_ACCUMULATORS)
+#if defined(SDX_NO_OWN_REGISTERS)
 extern "C" [[clang::amdgpu_kernel]] void other_form(float* x, h8 a) {{ x[0] = 2; }}
 #else
 extern "C" [[clang::amdgpu_kernel]] void own_form(float* x, h8 a) {{
@@ -63,15 +63,40 @@ TEST(Accumulators, OnlyOfKernelsWithTheLabel) {
   EXPECT_TRUE(has_own_form(kWrite, "another_label"));
 }
 
+TEST(OwnM0, LoadsToLdsAreKept) {
+  for (const char* inside : {"s_mov_b32 m0, 64\\n s_nop 0\\n global_load_lds_dwordx4 %0, off",
+                             "s_add_u32 m0, s0, 64\\n s_nop 0\\n buffer_load_dwordx4 %1, s[0:3], 0 offen lds",
+                             "ds_write_b32 %1, %1", "ds_read_b128 v[4:7], %1", "ds_add_u32 %1, %1"}) {
+    SCOPED_TRACE(inside);
+    EXPECT_TRUE(has_own_form(fmt::format(R"(asm volatile("{}" : : "v"(x), "v"(y));)", inside), "sdx_own_m0"));
+  }
+}
+
+TEST(OwnM0, OtherUsesAreRefused) {
+  // The compiler's own, which selects an element by a number that it does not know.
+  EXPECT_FALSE(has_own_form(R"(
+    typedef float f32x32 __attribute__((ext_vector_type(32)));
+    f32x32 z = *(const f32x32*)(x + 32);
+    z[__builtin_amdgcn_readfirstlane(int(y))] = 7;
+    *(f32x32*)(x + 64) = z;)",
+                            "sdx_own_m0"));
+  for (const char* inside : {"s_mov_b32 s0, m0", "v_readlane_b32 s0, %1, m0", "v_mov_b32 %1, m0",
+                             "s_movrels_b32 s0, s1", "s_set_gpr_idx_on s0, gpr_idx(SRC0)", "ds_append %1",
+                             "ds_gws_barrier v2 gds", "s_sendmsg sendmsg(MSG_INTERRUPT)", "s_lshl_b32 m0, s0, 1"}) {
+    SCOPED_TRACE(inside);
+    EXPECT_FALSE(has_own_form(fmt::format(R"(asm volatile("{}" : : "v"(x), "v"(y));)", inside), "sdx_own_m0"));
+  }
+}
+
 TEST(Accumulators, BothFormsRefused) {
   const std::string source =
       fmt::format(fmt::runtime(kSource), "sdx_own_accumulators", R"(asm volatile("v_accvgpr_write_b32 a1, 1");)");
   try {
-    compile("#undef SDX_NO_OWN_ACCUMULATORS\n" + source, {}, parse_target("gfx950"));
+    compile("#undef SDX_NO_OWN_REGISTERS\n" + source, {}, parse_target("gfx950"));
     FAIL() << "compiled";
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), ErrorKind::kCompile);
-    EXPECT_THAT(e.what(), testing::HasSubstr("accumulation registers"));
+    EXPECT_THAT(e.what(), testing::HasSubstr("uses registers that a kernel"));
   }
 }
 
