@@ -118,12 +118,19 @@ class Padder {
     return p && (constants_.count(p) > 0 || takes_over(operand->value) || viewed_dims(operand->value) > 0);
   }
 
-  // Whether a loop computes v for nothing else than a copy.
+  // Whether a loop computes v for nothing else than a copy. One that computes what may become an epilogue stays: it
+  // saturates what a tile kernel computed, of which float16 holds no more than infinity.
   bool takes_over(const Value* v) const {
     const Node* p = v->producer;
     const auto* l = p ? p->as<LoopOp>() : nullptr;
-    return l && v->graph == &g_ && !l->body->has_reduce && !constants_.count(p) && !outputs_.count(v) &&
-           uses_.at(v).size() == 1;
+    if (!l || v->graph != &g_ || l->body->has_reduce || constants_.count(p) || outputs_.count(v) ||
+        uses_.at(v).size() != 1)
+      return false;
+    const std::vector<Value*> loads = loads_of(l->body);
+    return l->body->op == Op::kLoad || std::none_of(loads.begin(), loads.end(), [](const Value* x) {
+             const Node* n = x->producer;
+             return n && (n->as<MatMulOp>() || n->as<ConvOp>() || n->as<AttentionOp>());
+           });
   }
 
   // Of a loop's result that is only read as a matrix: how many of its first dims are the matrix's lines. 0: no such.

@@ -47,7 +47,7 @@ def product(end, m, n, k, seed=0):
 @pytest.mark.slow(part=4)
 def test_results_in_float16_are_bounded_and_nan_stays(chip, end):
     operators, reference = ENDS[end]
-    for m, n, k in ((70, 72, 64), (33, 30, 40)):
+    for m, n, k in ((70, 72, 64), (33, 30, 40), (40, 36, 40)):  # the last ones' second K is no whole vector
         model, w, bias = product(operators, m, n, k)
         a = np.random.default_rng(2).standard_normal((m, k)).astype(np.float32)
         a[1], a[2, 0], a[3, 5] = 60000, np.nan, -np.nan

@@ -9,6 +9,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 FuseOptions packing() {
   FuseOptions o = any_device();
@@ -438,6 +439,20 @@ return %4)",
 %5 = matmul float16[i < n * 64, j < 25; k < 80]: %4[i, k], %2[k, j]
 return %5)",
               padding_k());
+}
+
+// What a GEMM's epilogue may compute is copied: stored by the GEMM, it would be infinite before the epilogue bounds it.
+TEST(PadGemmK, EpiloguesStay) {
+  const std::string text = after_pass("pad_gemm_k", R"(%0 = input float16[n, 64]
+%1 = constant float16[64, 36] {...}
+%2 = constant float16[36, 40] {...}
+%3 = matmul float16[i < n, j < 36; k < 64]: %0[i, k], %1[k, j]
+%4 = loop float16[i < n, j < 36]: max(%3[i, j], 0.0:float16)
+%5 = matmul float16[i < n, j < 40; k < 36]: %4[i, k], %2[k, j]
+return %5)",
+                                      padding_k());
+  EXPECT_THAT(text, HasSubstr(": max("));
+  EXPECT_THAT(text, Not(HasSubstr("select(i1 < 36, max(")));
 }
 
 // Lines that overlap would be several times as large.
