@@ -7,7 +7,9 @@
 //
 // So the first operand has the taps of one row of the window, shifted by kStep for each output, with zeros around them;
 // it is the same for all places of an image. The second one is read from memory as it is. A window of 7 x 7 takes 21
-// instructions of 8 cycles for 256 outputs, where vector arithmetic takes 196 of 4.
+// instructions of 8 cycles for 256 outputs, where vector arithmetic takes 196 of 4. An infinity or NaN of the image
+// also reaches outputs whose windows end up to a few elements before it in the row, or begin after it: it is multiplied
+// by 0.
 #pragma once
 #include "matrix.h"
 
@@ -155,13 +157,13 @@ struct WindowImage {
     if constexpr (kWhole) {
       constexpr u32 kFormat = 0x00020000;  // raw elements of 32 bits
       const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void*)tensor, 0, kBytes, kFormat);
-      const u32 at = place.inside ? place.at + channel : RowPlace<kWhole>::kOutside;
-      const u32 from = there ? row : RowPlace<kWhole>::kOutside;
+      // All in one offset: a scalar one is not part of the check for the buffer's end.
+      const u32 at = place.inside & there ? place.at + channel + row : RowPlace<kWhole>::kOutside;
       if constexpr (kCount == 2) {
-        const vec16 both = __builtin_amdgcn_raw_buffer_load_b128(buffer, at, from, 0);
+        const vec16 both = __builtin_amdgcn_raw_buffer_load_b128(buffer, at, 0, 0);
         to[0] = both.xy, to[1] = both.zw;
       } else {
-        to[0] = __builtin_amdgcn_raw_buffer_load_b64(buffer, at, from, 0);
+        to[0] = __builtin_amdgcn_raw_buffer_load_b64(buffer, at, 0, 0);
       }
     } else {
       static_assert(kCount == 1);
