@@ -12,6 +12,7 @@
 
 #include "codegen/emit.h"
 #include "codegen/loop_analysis.h"
+#include "codegen/loop_tiles.h"
 #include "codegen/softmax_rows.h"
 
 namespace sardonyx::codegen {
@@ -20,7 +21,6 @@ namespace {
 constexpr std::int64_t kBlock = 8192;       // elements of the vectorised loop per work item
 constexpr std::int64_t kReduceBlock = 256;  // the same when each element is a reduction
 constexpr int kTile = 64;                   // elements reduced side by side
-constexpr int kSide = 16;                   // of the square tiles that are transposed: 64 bytes of 32-bit elements
 constexpr std::int64_t kAngles = 256;       // elements whose angles are tested together
 constexpr int kComputedSides = 4;           // loops of one choice: each takes milliseconds to compile
 constexpr std::int64_t kTileRun = 512;      // elements of the vectorised loop per work item of transposed tiles
@@ -348,51 +348,15 @@ class Generator {
     return {lo, hi};
   }
 
-  // A loop that reads across memory, in square tiles: each is read along memory and transposed in the L1 cache.
+  // A loop that reads across memory, in strips of square tiles.
   void in_tiles(const Value* out, const FlatLoop& loop, const Across& across) {
-    const Expr inner = loop.vars.back(), along = loop.vars[across.along];
+    const Expr along = loop.vars[across.along], strip = loop_var(idx::ceildiv(along->args[0], kStrip));
     Exprs outer(loop.vars.begin(), loop.vars.end() - 1);
-    const Expr tile = loop_var(idx::ceildiv(along->args[0], kSide));
-    outer[across.along] = tile;
-    const auto [lo, hi] = open_blocks(outer, inner, kTileRun, cost_of(loop.body) * Expr(kSide));
-    const std::string u0 = emit_.fresh("u"), columns = emit_.fresh("n"), t0 = emit_.fresh("v"), rows = emit_.fresh("n");
-    emit_.line(fmt::format("const i64 {} = {} * {};", u0, emit_.value(tile), kSide));
-    emit_.line(fmt::format("const i64 {} = min(i64({}), {} - {});", columns, kSide, emit_.value(along->args[0]), u0));
-    emit_.open(fmt::format("for (i64 {0} = {1}; {0} < {2}; {0} += {3})", t0, lo, hi, kSide));
-    emit_.line(fmt::format("const i64 {} = min(i64({}), {} - {});", rows, kSide, hi, t0));
-    const auto index = [&](const Expr& var, const std::string& first, const char* k) {
-      const std::string i = emit_.fresh("i");
-      emit_.line(fmt::format("const i64 {} = {} + {};", i, first, k));
-      emit_.bind(var, i);
-    };
-    for (const bool whole : {true, false}) {
-      emit_.open(whole ? fmt::format("if ({} == {} && {} == {})", columns, kSide, rows, kSide) : "else");
-      std::vector<std::string> tiles;
-      for (const Expr& x : across.loads) {
-        if (!whole) break;
-        tiles.push_back(emit_.fresh("a"));
-        emit_.line(fmt::format("alignas(64) {} {}[{}][{}];", storage_name(x->dtype), tiles.back(), kSide, kSide));
-        emit_.open(fmt::format("for (int t = 0; t < {}; ++t)", kSide));
-        index(inner, t0, "t");
-        emit_.bind(along, u0);
-        const std::string at = emit_.value(x->args[0]);
-        emit_.line(fmt::format("for (int c = 0; c < {}; ++c) {}[c][t] = {}[{} + c];", kSide, tiles.back(),
-                               emit_.buffer(x->value), at));
-        emit_.close();
-      }
-      emit_.open(fmt::format("for (int c = 0; c < {}; ++c)", whole ? std::to_string(kSide) : columns));
-      index(along, u0, "c");
-      emit_.line("#pragma clang loop vectorize(assume_safety)");
-      emit_.open(fmt::format("for (int t = 0; t < {}; ++t)", whole ? std::to_string(kSide) : rows));
-      index(inner, t0, "t");
-      for (std::size_t k = 0; k < tiles.size(); ++k)
-        emit_.bind_value(across.loads[k],
-                         fmt::format("{}[c][t]{}", tiles[k], across.loads[k]->dtype == DType::kBool ? " != 0" : ""));
-      const std::string x = emit_.value(loop.body);
+    outer[across.along] = strip;
+    const auto [lo, hi] = open_blocks(outer, loop.vars.back(), kTileRun, cost_of(loop.body) * Expr(kStrip));
+    TransposedTiles(emit_, loop, across, [&](const std::string& x) {
       store(out, loop.offset, x);
-      for (int k = 0; k < 3; ++k) emit_.close();
-    }
-    emit_.close();
+    }).strip(emit_.value(strip), lo, hi);
     emit_.close();
   }
 

@@ -111,16 +111,26 @@ bool reads_in_order(const MatMulOp& m, const Value& v, const Order& order) {
   return ok;
 }
 
+// Whether the device still has a kernel for a GEMM that reads v in this order: the host's wants whole matrices.
+bool still_accepted(const FuseOptions& options, const Node& gemm, Value& v, const Order& order) {
+  if (!options.accepts_tile) return true;
+  std::string why;
+  v.storage_order.assign(order.begin(), order.end());  // the same memory
+  const bool accepted = options.accepts_tile(gemm, why);
+  v.storage_order.clear();
+  return accepted;
+}
+
 // Adds to `orders` the order of v and of its views. False if one of its readers cannot follow.
-bool follow(const Value& v, const Order& order, const Uses& uses, const std::unordered_set<const Value*>& required,
-            Orders& orders) {
+bool follow(Value& v, const Order& order, const Uses& uses, const std::unordered_set<const Value*>& required,
+            const FuseOptions& options, Orders& orders) {
   const auto readers = uses.find(&v);
   if (required.count(&v) || v.content || readers == uses.end()) return false;
   Orders found = {{&v, order}};
   for (const Node* r : readers->second) {
     if (r->as<LoopOp>()) continue;
     if (const auto* m = r->as<MatMulOp>()) {
-      if (!reads_in_order(*m, v, order)) return false;
+      if (!reads_in_order(*m, v, order) || !still_accepted(options, *r, v, order)) return false;
       continue;
     }
     if (!r->as<ViewOp>() || required.count(r->outputs[0])) return false;
@@ -153,7 +163,7 @@ void untranspose(Graph& g, const FuseOptions& options) {
     if (!l || l->body->has_reduce || constants.count(n.get())) continue;
     const Order order = order_of(*l, uses);
     if (order.empty()) continue;
-    if (!follow(*n->outputs[0], order, uses, required, orders)) {
+    if (!follow(*n->outputs[0], order, uses, required, options, orders)) {
       remark(options, "untranspose", n->origin, [] {
         return std::string("it transposes a GEMM's result, and is an output or has a reader that needs its order");
       });

@@ -1,4 +1,5 @@
-// See depthwise.h. Each pixel is the sum of those taps that are inside of the image, in vectors of channels.
+// See depthwise.h. Each pixel is the sum of those taps that are inside of the image, in vectors of channels. Pixels of
+// a row that have all taps along it are computed side by side.
 #include "host/depthwise.h"
 
 #include <algorithm>
@@ -16,11 +17,31 @@ namespace {
 constexpr std::int64_t kMostTaps = 128;
 constexpr std::int64_t kLeastOfThread = 1 << 15;  // multiplications
 
-std::vector<std::int64_t> image_of(const ConvDesc& d) { return {d.batch, d.out[0], d.out[1], d.out_channels}; }
+std::vector<std::int64_t> image_of(const ConvDesc& d) {
+  if (d.spatial == 2) return {d.batch, d.out[0], d.out[1], d.out_channels};
+  return {d.batch, d.out[0], d.out[1], d.out[2], d.out_channels};
+}
+
+/// One axis of the image.
+struct Axis {
+  std::int64_t in, out, kernel, stride, dilation, pad;
+
+  std::int64_t first_of(std::int64_t pixel) const { return pixel * stride - pad; }
+  bool inside(std::int64_t at) const { return at >= 0 && at < in; }
+};
+
+/// Depth, height and width; an image has depth 1.
+std::array<Axis, 3> axes_of(const ConvDesc& d) {
+  std::array<Axis, 3> axes{Axis{1, 1, 1, 1, 1, 0}};
+  for (std::size_t k = 0, at = d.spatial == 2; at < 3; ++k, ++at)
+    axes[at] = {d.in[k], d.out[k], d.kernel[k], d.stride[k], d.dilation[k], d.pad_begin[k]};
+  return axes;
+}
 
 class Depthwise : public TileKernel {
  public:
-  explicit Depthwise(const ConvDesc& d) : d_(d), taps_(d.kernel[0] * d.kernel[1]) {}
+  explicit Depthwise(const ConvDesc& d)
+      : d_(d), axes_(axes_of(d)), taps_(axes_[0].kernel * axes_[1].kernel * axes_[2].kernel) {}
 
   std::size_t scratch_bytes() const override { return 0; }
   std::string name() const override { return std::string("depthwise convolution:") + simd().name; }
@@ -35,42 +56,58 @@ class Depthwise : public TileKernel {
     check(args.packed != nullptr, "constant weights must come packed");
     const auto weights = by_taps(*args.packed, args.weights);
     const std::vector<EpilogueStep> steps = epilogue_steps(d_.post, args.operands, image_of(d_));
-    DepthwisePixel job{.channels = d_.out_channels, .bias = static_cast<const float*>(args.bias)};
+    DepthwisePixels job{.channels = d_.out_channels, .bias = static_cast<const float*>(args.bias)};
     job.steps = steps.data();
     job.step_count = static_cast<int>(steps.size());
     job.out = static_cast<float*>(args.out);
     const auto* image = static_cast<const float*>(args.src);
     const auto* w = static_cast<const float*>(weights->data());
     const std::int64_t grain = std::max<std::int64_t>(1, kLeastOfThread / (taps_ * d_.out_channels));
-    parallel_for(d_.batch * d_.out[0] * d_.out[1], grain, d_.threads,
+    parallel_for(d_.batch * axes_[0].out * axes_[1].out * axes_[2].out, grain, d_.threads,
                  [&](std::int64_t begin, std::int64_t end) { compute(job, image, w, begin, end); });
   }
 
  private:
-  void compute(DepthwisePixel job, const float* image, const float* weights, std::int64_t begin,
+  void compute(DepthwisePixels job, const float* image, const float* weights, std::int64_t begin,
                std::int64_t end) const {
     std::array<const float*, kMostTaps> sources, factors;
     job.sources = sources.data();
     job.weights = factors.data();
-    for (std::int64_t p = begin; p < end; ++p) {
-      const std::int64_t x = p % d_.out[1] * d_.stride[1] - d_.pad_begin[1];
-      const std::int64_t y = p / d_.out[1] % d_.out[0] * d_.stride[0] - d_.pad_begin[0],
-                         n = p / (d_.out[0] * d_.out[1]);
+    job.advance = axes_[2].stride * d_.in_channels;
+    const auto& [depth, height, width] = axes_;
+    for (std::int64_t p = begin; p < end; p += job.pixels) {
+      const std::int64_t column = p % width.out, x = width.first_of(column);
+      const std::int64_t row = p / width.out, y = height.first_of(row % height.out);
+      const std::int64_t slice = row / height.out, z = depth.first_of(slice % depth.out), n = slice / depth.out;
       job.taps = 0;
-      for (std::int64_t ky = 0; ky < d_.kernel[0]; ++ky) {
-        const std::int64_t row = y + ky * d_.dilation[0];
-        if (row < 0 || row >= d_.in[0]) continue;
-        for (std::int64_t kx = 0; kx < d_.kernel[1]; ++kx) {
-          const std::int64_t column = x + kx * d_.dilation[1];
-          if (column < 0 || column >= d_.in[1]) continue;
-          const auto k = static_cast<std::size_t>(job.taps++);
-          sources[k] = image + ((n * d_.in[0] + row) * d_.in[1] + column) * d_.in_channels;
-          factors[k] = weights + (ky * d_.kernel[1] + kx) * d_.in_channels;
+      for (std::int64_t kz = 0; kz < depth.kernel; ++kz) {
+        const std::int64_t at_z = z + kz * depth.dilation;
+        if (!depth.inside(at_z)) continue;
+        for (std::int64_t ky = 0; ky < height.kernel; ++ky) {
+          const std::int64_t at_y = y + ky * height.dilation;
+          if (!height.inside(at_y)) continue;
+          const std::int64_t line = ((n * depth.in + at_z) * height.in + at_y) * width.in;
+          for (std::int64_t kx = 0; kx < width.kernel; ++kx) {
+            const std::int64_t at_x = x + kx * width.dilation;
+            if (!width.inside(at_x)) continue;
+            const auto k = static_cast<std::size_t>(job.taps++);
+            sources[k] = image + (line + at_x) * d_.in_channels;
+            factors[k] = weights + ((kz * height.kernel + ky) * width.kernel + kx) * d_.in_channels;
+          }
         }
       }
       job.pixel = p * d_.out_channels;
+      job.pixels = std::min(end - p, with_same_taps(column));
       simd().depthwise(job);
     }
+  }
+
+  /// Pixels of a row, from `column` on, of which each has the taps of the first one, moved on.
+  std::int64_t with_same_taps(std::int64_t column) const {
+    const Axis& w = axes_[2];
+    const std::int64_t first = w.first_of(column), last = first + (w.kernel - 1) * w.dilation;
+    if (first < 0 || last >= w.in) return 1;
+    return std::min(w.out - column, (w.in - 1 - last) / w.stride + 1);
   }
 
   /// [tap][channel].
@@ -87,6 +124,7 @@ class Depthwise : public TileKernel {
   }
 
   ConvDesc d_;
+  std::array<Axis, 3> axes_;
   std::int64_t taps_;
 };
 
@@ -96,15 +134,20 @@ std::int64_t tile_of_pixels() { return vector_level() == VectorLevel::kAvx512 ? 
 }  // namespace
 
 std::shared_ptr<const TileKernel> make_depthwise(const ConvDesc& d) {
-  if (vector_level() == VectorLevel::kBaseline || d.spatial != 2 || d.transposed || d.groups == 1 ||
+  if (vector_level() == VectorLevel::kBaseline || d.spatial < 2 || d.transposed || d.groups == 1 ||
       d.in_channels != d.groups || d.out_channels != d.groups || d.layout != ImageLayout::kChannelsLast ||
       !d.weights_constant)
     return nullptr;
   for (DType t : {d.src, d.weights, d.dst})
     if (t != DType::kFloat32) return nullptr;
-  if (d.kernel[0] > kMostTaps || d.kernel[1] > kMostTaps || d.kernel[0] * d.kernel[1] > kMostTaps) return nullptr;
+  std::int64_t taps = 1;
+  for (int k = 0; k < d.spatial; ++k) {
+    if (d.kernel[k] > kMostTaps) return nullptr;
+    taps *= d.kernel[k];
+  }
+  if (taps > kMostTaps || !has_steps(d.post, image_of(d))) return nullptr;
   const std::int64_t most = tile_of_pixels();
-  if ((d.pad_begin[1] <= most && d.pad_end[1] <= most) || !has_steps(d.post, image_of(d))) return nullptr;
+  if (d.spatial == 2 && d.pad_begin[1] <= most && d.pad_end[1] <= most) return nullptr;
   return std::make_shared<Depthwise>(d);
 }
 

@@ -113,18 +113,19 @@ struct PanelGemm {
   bool accumulate = false;   ///< adds to c instead of `bias`
 };
 
-/// A pixel of a depthwise convolution with an epilogue: out[pixel + c] = bias[c] + sum of sources[k][c] *
-/// weights[k][c].
-struct DepthwisePixel {
-  std::int64_t channels = 0;
+/// Neighbouring pixels of a depthwise convolution with an epilogue: out[pixel + c] = bias[c] + sum of sources[k][c] *
+/// weights[k][c], and the same for each further pixel, `channels` behind in `out`.
+struct DepthwisePixels {
+  std::int64_t channels = 0, pixels = 1;
   int taps = 0;
-  const float* const* sources = nullptr;
+  const float* const* sources = nullptr;  ///< of the first pixel
+  std::int64_t advance = 0;               ///< of the sources, from pixel to pixel
   const float* const* weights = nullptr;
   const float* bias = nullptr;  ///< or null
   const EpilogueStep* steps = nullptr;
   int step_count = 0;
   float* out = nullptr;
-  std::int64_t pixel = 0;  ///< offset in `out`
+  std::int64_t pixel = 0;  ///< offset in `out` of the first pixel
 };
 
 /// Bytes of PanelGemm::later that panel_gemm() can prefetch during a whole GEMM: a cache line per row of a panel
@@ -158,7 +159,7 @@ struct SimdKernels {
   void (*winograd_product)(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_row,
                            const float* panel, int columns, const float* next, float* c);
   WinogradTransforms winograd[kWinogradForms];  ///< by WinogradForm
-  void (*depthwise)(const DepthwisePixel& pixel);
+  void (*depthwise)(const DepthwisePixels& pixels);
   /// In place, within 3 ulp; a sigmoid below 2^-126 may become 0.
   void (*sigmoid)(float* x, std::int64_t count);
   void (*tanh)(float* x, std::int64_t count);

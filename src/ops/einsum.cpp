@@ -167,6 +167,10 @@ class Einsum {
     for (Label l : a.labels) (!contains(b.labels, l) ? m : contains(needed, l) ? batch : summed).push_back(l);
     for (Label l : b.labels)
       if (!contains(a.labels, l)) n.push_back(l);
+    // What is innermost in the result is innermost in the matmul's: columns, those of the right operand.
+    const auto innermost =
+        std::find_if(output_.rbegin(), output_.rend(), [&](Label l) { return contains(m, l) || contains(n, l); });
+    if (!n.empty() && innermost != output_.rend() && contains(m, *innermost)) return contract(b, a, needed);
     Labels out = batch;
     out.insert(out.end(), m.begin(), m.end());
     out.insert(out.end(), n.begin(), n.end());

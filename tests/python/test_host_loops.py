@@ -124,8 +124,8 @@ def test_softmax_over_channels():
 @pytest.mark.parametrize("perm", [(0, 2, 1), (2, 1, 0), (1, 0, 2), (1, 2, 0)])
 @pytest.mark.parametrize("symbolic", [True, False])
 def test_transposes(kind, perm, symbolic):
-    """In tiles of 16 x 16, with what is left over; 600 is more than a work item takes."""
-    for shape in [(2, 600, 50), (3, 16, 32), (17, 1, 40), (1, 7, 90)]:
+    """In tiles of 16 x 16, four of them side by side, with what is left over; 600 is more than a work item takes."""
+    for shape in [(2, 600, 50), (3, 16, 32), (17, 1, 40), (1, 7, 90), (2, 70, 203), (25, 64, 128)]:
         n, h, w = ("n", "h", "w") if symbolic else shape
         out = ", ".join(str((n, h, w)[p]) for p in perm)
         model = parse(f"g ({kind}[{n}, {h}, {w}] x) => ({kind}[{out}] y) {{ y = Transpose <perm = {list(perm)}> (x) }}")

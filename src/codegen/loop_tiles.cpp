@@ -1,0 +1,80 @@
+// See loop_tiles.h.
+#include "codegen/loop_tiles.h"
+
+#include <vector>
+
+namespace sardonyx::codegen {
+
+void TransposedTiles::strip(const std::string& number, const std::string& lo, const std::string& hi) {
+  const std::string first = emit_.fresh("u"), end = emit_.fresh("u");
+  emit_.line(fmt::format("const i64 {} = {} * {};", first, number, kStrip));
+  emit_.line(fmt::format("const i64 {} = min({} + {}, {});", end, first, kStrip, emit_.value(along_->args[0])));
+  const std::string u0 = emit_.fresh("u"), columns = emit_.fresh("n"), t0 = emit_.fresh("v"), rows = emit_.fresh("n");
+  emit_.open(fmt::format("for (i64 {0} = {1}; {0} < {2}; {0} += {3})", t0, lo, hi, kSide));
+  emit_.line(fmt::format("const i64 {} = min(i64({}), {} - {});", rows, kSide, hi, t0));
+  emit_.open(fmt::format("for (i64 {0} = {1}; {0} < {2}; {0} += {3})", u0, first, end, kSide));
+  emit_.line(fmt::format("const i64 {} = min(i64({}), {} - {});", columns, kSide, end, u0));
+  std::int64_t u = 0, t = 0;
+  const bool known = is_const_int(along_->args[0], u) && is_const_int(inner_->args[0], t);
+  if (known && u % kSide == 0 && t % kSide == 0) {
+    tile({u0, t0});
+  } else {
+    emit_.open(fmt::format("if ({} == {} && {} == {})", columns, kSide, rows, kSide));
+    tile({u0, t0});
+    emit_.close();
+    emit_.open("else");
+    if (known) {  // a tile that begins before, of which only the rest is stored
+      const std::string u1 = emit_.fresh("u"), t1 = emit_.fresh("v");
+      emit_.line(fmt::format("const i64 {} = min({}, i64({}));", u1, u0, u - kSide));
+      emit_.line(fmt::format("const i64 {} = min({}, i64({}));", t1, t0, t - kSide));
+      tile({u1, t1, u0 + " - " + u1, u0 + " + " + columns + " - " + u1, t0 + " - " + t1,
+            t0 + " + " + rows + " - " + t1});
+    } else {
+      elements({u0, t0, "0", columns, "0", rows}, [] {});
+    }
+    emit_.close();
+  }
+  emit_.close();
+  emit_.close();
+}
+
+void TransposedTiles::index(const Expr& var, const std::string& first, const char* k) {
+  const std::string i = emit_.fresh("i");
+  emit_.line(fmt::format("const i64 {} = {} + {};", i, first, k));
+  emit_.bind(var, i);
+}
+
+void TransposedTiles::tile(const Part& p) {
+  std::vector<std::string> tiles;
+  for (const Expr& x : across_.loads) {
+    tiles.push_back(emit_.fresh("a"));
+    emit_.line(fmt::format("alignas(64) {} {}[{}][{}];", storage_name(x->dtype), tiles.back(), kSide, kSide));
+    emit_.open(fmt::format("for (int t = 0; t < {}; ++t)", kSide));
+    index(inner_, p.t0, "t");
+    emit_.bind(along_, p.u0);
+    const std::string at = emit_.value(x->args[0]);
+    emit_.line(fmt::format("for (int c = 0; c < {}; ++c) {}[c][t] = {}[{} + c];", kSide, tiles.back(),
+                           emit_.buffer(x->value), at));
+    emit_.close();
+  }
+  elements(p, [&] {
+    for (std::size_t k = 0; k < tiles.size(); ++k)
+      emit_.bind_value(across_.loads[k],
+                       fmt::format("{}[c][t]{}", tiles[k], across_.loads[k]->dtype == DType::kBool ? " != 0" : ""));
+  });
+}
+
+// Stores elements of a tile, with what `bind` binds for each.
+void TransposedTiles::elements(const Part& p, const std::function<void()>& bind) {
+  emit_.open(fmt::format("for (i64 c = {}; c < {}; ++c)", p.first_column, p.end_column));
+  index(along_, p.u0, "c");
+  emit_.line("#pragma clang loop vectorize(assume_safety)");
+  emit_.open(fmt::format("for (i64 t = {}; t < {}; ++t)", p.first_row, p.end_row));
+  index(inner_, p.t0, "t");
+  bind();
+  store_(emit_.value(body_));
+  emit_.close();
+  emit_.close();
+}
+
+}  // namespace sardonyx::codegen
