@@ -44,18 +44,49 @@ void TransposedTiles::index(const Expr& var, const std::string& first, const cha
   emit_.bind(var, i);
 }
 
+// Each round interleaves rows whose numbers differ in the highest bit, which rotates the bits of an element's position
+// (row, column) by one.
+void TransposedTiles::transpose_rows(const std::string& rows, const std::string& to) {
+  const auto interleaved = [&](int first) {
+    std::string lanes;
+    for (int k = first; k < first + kSide / 2; ++k) lanes += fmt::format(", {}, {}", k, kSide + k);
+    return fmt::format("__builtin_shufflevector({0}[k], {0}[k + {1}]{2})", rows, kSide / 2, lanes);
+  };
+  for (int round = 1; round < kSide; round *= 2) {
+    emit_.open("");
+    emit_.line(fmt::format("{0}_t next[{1}];", rows, kSide));
+    emit_.line("#pragma clang loop unroll(full)");
+    emit_.open(fmt::format("for (int k = 0; k < {}; ++k)", kSide / 2));
+    emit_.line(fmt::format("next[2 * k] = {};", interleaved(0)));
+    emit_.line(fmt::format("next[2 * k + 1] = {};", interleaved(kSide / 2)));
+    emit_.close();
+    emit_.line(fmt::format("__builtin_memcpy({}, next, sizeof(next));", rows));
+    emit_.close();
+  }
+  emit_.line(fmt::format("__builtin_memcpy({}, {}, sizeof({}));", to, rows, rows));
+}
+
 void TransposedTiles::tile(const Part& p) {
   std::vector<std::string> tiles;
   for (const Expr& x : across_.loads) {
     tiles.push_back(emit_.fresh("a"));
     emit_.line(fmt::format("alignas(64) {} {}[{}][{}];", storage_name(x->dtype), tiles.back(), kSide, kSide));
+    const bool in_registers = size_of(x->dtype) == 4;
+    const std::string row = emit_.fresh("r");
+    if (in_registers)
+      emit_.line(fmt::format("typedef {0} {1}_t __attribute__((vector_size({2}))); {1}_t {1}[{3}];",
+                             storage_name(x->dtype), row, 4 * kSide, kSide));
+    emit_.line("#pragma clang loop unroll(full)");
     emit_.open(fmt::format("for (int t = 0; t < {}; ++t)", kSide));
     index(inner_, p.t0, "t");
     emit_.bind(along_, p.u0);
-    const std::string at = emit_.value(x->args[0]);
-    emit_.line(fmt::format("for (int c = 0; c < {}; ++c) {}[c][t] = {}[{} + c];", kSide, tiles.back(),
-                           emit_.buffer(x->value), at));
+    const std::string from = emit_.buffer(x->value), at = emit_.value(x->args[0]);
+    if (in_registers)
+      emit_.line(fmt::format("__builtin_memcpy(&{0}[t], {1} + ({2}), {3});", row, from, at, 4 * kSide));
+    else
+      emit_.line(fmt::format("for (int c = 0; c < {}; ++c) {}[c][t] = {}[{} + c];", kSide, tiles.back(), from, at));
     emit_.close();
+    if (in_registers) transpose_rows(row, tiles.back());
   }
   elements(p, [&] {
     for (std::size_t k = 0; k < tiles.size(); ++k)

@@ -37,6 +37,7 @@ class TransposedTiles {
   };
 
   void tile(const Part& p);
+  void transpose_rows(const std::string& rows, const std::string& to);
   void elements(const Part& p, const std::function<void()>& bind);
   void index(const Expr& var, const std::string& first, const char* k);
 
