@@ -1,4 +1,4 @@
-// Passes that rearrange operands of tile kernels and windows: pack_operands, fill_channels, merge_groups, pad_gemm_k.
+// Passes that rearrange operands of tile kernels and windows: pack_operands, fill_channels, merge_groups.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -164,6 +164,23 @@ TEST(FillChannels, ManyChannelsSuitTheCopyEngine) {
     EXPECT_THAT(after_pass("fill_channels", image_of(channels, outputs), copying()),
                 HasSubstr(fmt::format("float16[i0 < n, i1 < {}, i2 < 8, i3 < 10]", filled)));
   EXPECT_THAT(after_pass("fill_channels", image_of(196, 64), filling()), HasSubstr("i1 < 200"));
+}
+
+// 27 elements of an RGB image's windows are a row of 32; strides, more channels and other devices fold pixels.
+TEST(FillChannels, SmallWindowsOfFewChannelsBecomeChannels) {
+  const auto graph = [](int channels, const char* out, const char* attributes) {
+    return fmt::format(R"(%0 = input float16[n, {0}, 16, 16]
+%1 = constant float16[64, {0}, 3, 3] {{...}}
+%2 = conv float16[n, 64, {1}]: %0, %1 {2}
+return %2)",
+                       channels, out, attributes);
+  };
+  const std::string small = graph(3, "16, 16", "{pads = [1, 1, 1, 1]}");
+  EXPECT_THAT(after_pass("fill_channels", small, copying()), HasSubstr("float16[i0 < n, i1 < 32, i2 < 16, i3 < 16]"));
+  EXPECT_THAT(after_pass("fill_channels", small, filling()), Not(HasSubstr("i1 < 32, i2 < 16")));
+  for (const std::string& other :
+       {graph(3, "8, 8", "{strides = [2, 2], pads = [1, 1, 1, 1]}"), graph(12, "16, 16", "{pads = [1, 1, 1, 1]}")})
+    EXPECT_THAT(after_pass("fill_channels", other, copying()), Not(HasSubstr("i1 < 32, i2 <"))) << other;
 }
 
 TEST(FillChannels, OneTapIsFilledForTheCopyEngineOnly) {
@@ -351,136 +368,6 @@ return %2)";
   expect_unchanged("merge_groups", computed, merging_groups());
   EXPECT_THAT(remarks_of("merge_groups", computed, merging_groups()),
               ElementsAre("conv: its weights are not constant"));
-}
-
-FuseOptions padding_k() {
-  FuseOptions o = any_device();
-  o.pad_gemm_k = true;
-  return o;
-}
-
-// Tokens that an MLP mixes: the loop that computes the left operand writes the zeros, in the order in which it reads.
-TEST(PadGemmK, LoopsWriteTheZerosInTheOrderThatTheyRead) {
-  expect_pass("pad_gemm_k", R"(%0 = input float16[n, 196, 768]
-%1 = constant float16[196, 384] {...}
-%2 = loop float16[b < n, c < 768, t < 196]: %0[b, t, c] * 2.0:float16
-%3 = matmul float16[b < n, c < 768, j < 384; k < 196]: %2[b, c, k], %1[k, j]
-return %3)",
-              R"(%0 = input float16[n, 196, 768]
-%1 = constant float16[196, 384] {...}
-%2 = loop float16[t < 200, j < 384]: select(t < 196, %1[t, j], 0.0:float16)
-%3 = loop float16[b < n, c < 768, t < 200] order(0, 2, 1): select(t < 196, %0[b, t, c] * 2.0:float16, 0.0:float16)
-%4 = matmul float16[b < n, c < 768, j < 384; k < 200]: %3[b, c, k], %2[k, j]
-return %4)",
-              padding_k());
-}
-
-// What others read too is copied, once for all products.
-TEST(PadGemmK, OtherOperandsAreCopied) {
-  expect_pass("pad_gemm_k", R"(%0 = input float16[n, 64, 49]
-%1 = constant float16[49, 64] {...}
-%2 = matmul float16[b < n, i < 64, j < 64; k < 49]: %0[b, i, k], %1[k, j]
-%3 = matmul float16[b < n, i < 64, j < 64; k < 49]: %0[b, i, k], %1[k, j]
-return %2, %3)",
-              R"(%0 = input float16[n, 64, 49]
-%1 = constant float16[49, 64] {...}
-%2 = loop float16[k < 56, j < 64]: select(k < 49, %1[k, j], 0.0:float16)
-%3 = loop float16[b < n, i < 64, k < 56]: select(k < 49, %0[b, i, k], 0.0:float16)
-%4 = matmul float16[b < n, i < 64, j < 64; k < 56]: %3[b, i, k], %2[k, j]
-%5 = matmul float16[b < n, i < 64, j < 64; k < 56]: %3[b, i, k], %2[k, j]
-return %4, %5)",
-              padding_k());
-}
-
-// Heads of 30 elements behind one another: K takes two dims of attention's result.
-TEST(PadGemmK, OperandsWhoseKTakesSeveralDimsAreGathered) {
-  expect_pass("pad_gemm_k", R"(%0 = input float16[n, 6, 64, 30]
-%1 = constant float16[180, 64] {...}
-%2 = matmul float16[b < n, t < 64, j < 64; k < 180]: %0[b, floordiv(k, 30), t, mod(k, 30)], %1[k, j]
-return %2)",
-              R"(%0 = input float16[n, 6, 64, 30]
-%1 = constant float16[180, 64] {...}
-%2 = loop float16[k < 184, j < 64]: select(k < 180, %1[k, j], 0.0:float16)
-%3 = loop float16[b < n, t < 64, k < 184]: select(k < 180, %0[b, floordiv(k, 30), t, mod(k, 30)], 0.0:float16)
-%4 = matmul float16[b < n, t < 64, j < 64; k < 184]: %3[b, t, k], %2[k, j]
-return %4)",
-              padding_k());
-}
-
-// Products pixel by pixel, whose channels are contiguous: K becomes innermost, whole vectors or not.
-TEST(PadGemmK, OperandsThatLieAcrossAreTransposed) {
-  EXPECT_THAT(after_pass("pad_gemm_k", R"(%0 = input float16[n, 33, 40, 24]
-%1 = input float16[n, 24, 40, 40]
-%2 = matmul float16[b < n, c < 24, i < 33, j < 40; k < 40]: %0[b, i, k, c], %1[b, c, j, k]
-return %2)",
-                         padding_k()),
-              HasSubstr("order(0, 1, 3, 2): %0[i0, i1, i2, i3]"));
-  EXPECT_THAT(after_pass("pad_gemm_k", R"(%0 = input float16[n, 33, 33, 24]
-%1 = input float16[n, 40, 33, 24]
-%2 = matmul float16[b < n, c < 24, i < 33, j < 40; k < 33]: %0[b, i, k, c], %1[b, j, k, c]
-return %2)",
-                         padding_k()),
-              HasSubstr("order(0, 1, 3, 2): select(i2 < 33, %0[i0, i1, i2, i3], 0.0:float16)"));
-}
-
-// A matrix that views a loop's result, which has few columns: the loop writes the zeros, in its own shape.
-TEST(PadGemmK, LoopsWriteTheZerosOfAView) {
-  expect_pass("pad_gemm_k", R"(%0 = input float16[n, 3, 64, 25]
-%1 = constant float16[75, 25] {...}
-%2 = loop float16[b < n, c < 64, r < 3, v < 25]: %0[b, r, c, v]
-%3 = view float16[n * 64, 75]: %2
-%4 = matmul float16[i < n * 64, j < 25; k < 75]: %3[i, k], %1[k, j]
-return %4)",
-              R"(%0 = input float16[n, 3, 64, 25]
-%1 = constant float16[75, 25] {...}
-%2 = loop float16[k < 80, j < 25]: select(k < 75, %1[k, j], 0.0:float16)
-%3 = loop float16[b < n, c < 64, k < 80]: select(k < 75, %0[b, floordiv(k, 25), c, mod(k, 25)], 0.0:float16)
-%4 = view float16[n * 64, 80]: %3
-%5 = matmul float16[i < n * 64, j < 25; k < 80]: %4[i, k], %2[k, j]
-return %5)",
-              padding_k());
-}
-
-// What a GEMM's epilogue may compute is copied: stored by the GEMM, it would be infinite before the epilogue bounds it.
-TEST(PadGemmK, EpiloguesStay) {
-  const std::string text = after_pass("pad_gemm_k", R"(%0 = input float16[n, 64]
-%1 = constant float16[64, 36] {...}
-%2 = constant float16[36, 40] {...}
-%3 = matmul float16[i < n, j < 36; k < 64]: %0[i, k], %1[k, j]
-%4 = loop float16[i < n, j < 36]: max(%3[i, j], 0.0:float16)
-%5 = matmul float16[i < n, j < 40; k < 36]: %4[i, k], %2[k, j]
-return %5)",
-                                      padding_k());
-  EXPECT_THAT(text, HasSubstr(": max("));
-  EXPECT_THAT(text, Not(HasSubstr("select(i1 < 36, max(")));
-}
-
-// Lines that overlap would be several times as large.
-TEST(PadGemmK, OperandsThatRepeatElementsStay) {
-  const char* text = R"(%0 = input float16[n, 243]
-%1 = constant float16[180, 64] {...}
-%2 = matmul float16[b < n, t < 64, j < 64; k < 180]: %0[b, t + k], %1[k, j] @"fc"
-return %2)";
-  expect_unchanged("pad_gemm_k", text, padding_k());
-  EXPECT_THAT(remarks_of("pad_gemm_k", text, padding_k()),
-              ElementsAre("fc: an operand is computed, repeated, or not of 16-bit floats"));
-}
-
-TEST(PadGemmK, WholeVectorsShortSumsAndOtherTypesStay) {
-  const auto product = [](const char* type, int rows, int terms) {
-    return fmt::format(R"(%0 = input {0}[n, {1}, {2}]
-%1 = constant {0}[{2}, 64] {{...}}
-%2 = matmul {0}[b < n, i < {1}, j < 64; k < {2}]: %0[b, i, k], %1[k, j] @"fc"
-return %2)",
-                       type, rows, terms);
-  };
-  for (const auto& [type, rows, terms] : {std::tuple("float16", 64, 48), std::tuple("float16", 64, 12),
-                                          std::tuple("float32", 64, 49), std::tuple("float16", 8, 49)})
-    expect_unchanged("pad_gemm_k", product(type, rows, terms), padding_k());
-  EXPECT_THAT(remarks_of("pad_gemm_k", product("float32", 64, 49), padding_k()),
-              ElementsAre("fc: an operand is computed, repeated, or not of 16-bit floats"));
-  EXPECT_THAT(remarks_of("pad_gemm_k", product("float16", 8, 49), padding_k()),
-              ElementsAre("fc: it has too few rows or columns"));
 }
 
 }  // namespace
