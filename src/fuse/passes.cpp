@@ -78,7 +78,7 @@ constexpr Pass kPasses[] = {
      [](const FuseOptions& o) { return o.precision != DType::kFloat32; },
      [](PassState& s) { narrow_floats(s.graph, s.options); }},
     {"fill_channels", "fill_channels, unless fusion is off",
-     "Folds neighbouring pixels into channels and pads with zeros for vector loads.",
+     "Folds neighbouring pixels or small windows into channels and pads with zeros for vector loads and TMA.",
      "After types are final, since a vector's length depends on them; before inlining, which may fuse the copy.",
      [](const FuseOptions& o) { return o.fill_channels && !o.disabled; },
      [](PassState& s) { fill_channels(s.graph, s.options); }},
@@ -183,7 +183,8 @@ constexpr Pass kPasses[] = {
      "After attention, which has taken over masks as expressions where it can.",
      [](const FuseOptions& o) { return o.shrink_repeats && !o.disabled; },
      [](PassState& s) { shrink_repeats(s.graph); }},
-    {"pad_gemm_k", "pad_gemm_k, unless fusion is off", "Pads K of GEMMs with zeros to whole vectors.",
+    {"pad_gemm_k", "pad_gemm_k, unless fusion is off",
+     "Copies operands of GEMMs that cannot be loaded in vectors: pads K with zeros, or makes it contiguous.",
      "After attention, which pads heads itself; when loops are final, so that those that compute an operand write the "
      "zeros.",
      [](const FuseOptions& o) { return o.pad_gemm_k && !o.disabled; },
