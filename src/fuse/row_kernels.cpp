@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "fuse/kernel_paths.h"
 #include "fuse/layout_queries.h"
 #include "fuse/reduction_digits.h"
 #include "fuse/row_queries.h"
@@ -36,9 +37,8 @@ struct Member {
 class Grouper {
  public:
   Grouper(Graph& g, const std::unordered_set<const Node*>& taken, const FuseOptions& options)
-      : g_(g), options_(options), taken_(taken.begin(), taken.end()) {
+      : g_(g), options_(options), taken_(taken.begin(), taken.end()), paths_(g) {
     for (const auto& n : g.nodes) {
-      position_[n.get()] = static_cast<int>(position_.size());
       if (n->as<ViewOp>()) continue;
       for (Value* v : n->inputs) {
         auto& list = users_[storage_of(v)];
@@ -62,6 +62,7 @@ class Grouper {
       if (members_.size() < 2) continue;
       RowKernel r = build();
       for (const Node* m : r.nodes) taken_.insert(m);
+      paths_.add(r.nodes);
       out.push_back(std::move(r));
     }
     return out;
@@ -301,37 +302,12 @@ class Grouper {
            (dims == 1 || last % kPack == 0) && unit_loads(l->body, inner, {inner}) > 0;
   }
 
-  // True if something outside of the group lies on a path from a member (or `extra`) to `target`'s inputs.
+  // Whether a kernel of the members, `target` and `extra` (may be null) would depend on itself.
   bool depends_through_outside(const Node* target, const Node* extra) const {
-    int first = extra ? position_.at(extra) : INT32_MAX;
-    for (const Member& m : members_) first = std::min(first, position_.at(m.node));
-    std::vector<const Node*> stack;
-    std::unordered_set<const Node*> seen;
-    auto inside = [&](const Node* n) {
-      if (n == extra || n == target) return true;
-      for (const Member& m : members_)
-        if (m.node == n) return true;
-      return false;
-    };
-    auto push = [&](const Node* n) {
-      for (const Value* v : n->inputs)
-        if (v->producer && v->graph == &g_ && position_.at(v->producer) >= first && !inside(v->producer) &&
-            seen.insert(v->producer).second)
-          stack.push_back(v->producer);
-    };
-    push(target);
-    for (const Member& m : members_) push(m.node);
-    if (extra) push(extra);
-    while (!stack.empty()) {
-      const Node* n = stack.back();
-      stack.pop_back();
-      for (const Value* v : n->inputs) {
-        if (!v->producer || v->graph != &g_ || position_.at(v->producer) < first) continue;
-        if (inside(v->producer)) return true;
-        if (seen.insert(v->producer).second) stack.push_back(v->producer);
-      }
-    }
-    return false;
+    std::vector<const Node*> nodes = {target};
+    if (extra) nodes.push_back(extra);
+    for (const Member& m : members_) nodes.push_back(m.node);
+    return paths_.leave_and_return(nodes);
   }
 
   bool joinable(const Node* n) const {
@@ -443,7 +419,7 @@ class Grouper {
   RowKernel build() {
     RowKernel r;
     std::sort(members_.begin(), members_.end(),
-              [&](const Member& a, const Member& b) { return position_.at(a.node) < position_.at(b.node); });
+              [&](const Member& a, const Member& b) { return paths_.position(a.node) < paths_.position(b.node); });
     for (const Expr& e : outer_extents_) r.kernel.outer.push_back(loop_var(e));
     std::unordered_set<const Node*> inside;
     for (const Member& m : members_) inside.insert(m.node);
@@ -481,7 +457,7 @@ class Grouper {
   Graph& g_;
   const FuseOptions& options_;
   std::unordered_set<const Node*> taken_, constants_;
-  std::unordered_map<const Node*, int> position_;
+  KernelPaths paths_;
   std::unordered_map<const Value*, std::vector<Node*>> users_;
   std::unordered_set<const Value*> outputs_;
   std::vector<Member> members_;

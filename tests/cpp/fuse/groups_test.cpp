@@ -42,6 +42,18 @@ return %2)"),
               ElementsAre("loop sum", "loop div"));
 }
 
+// Each of two sums could share a kernel with the loop that uses it, but not both: each would wait for the other's sum.
+TEST(Groups, TwoKernelsDoNotWaitForEachOther) {
+  EXPECT_THAT(kernels_of(R"(%0 = input float32[64, 64]
+%1 = input float32[64, 64]
+%2 = loop float32[i < 64]: sum{r < 64}(%0[i, r]) @"sum0"
+%3 = loop float32[i < 64]: sum{r < 64}(%1[i, r]) @"sum1"
+%4 = loop float32[i < 64]: %2[i] - exp(%3[63 - i]) @"use0"
+%5 = loop float32[i < 64]: %3[i] - exp(%2[63 - i]) @"use1"
+return %4, %5)"),
+              ElementsAre("loop sum1", "loop sum0 + use0", "loop use1"));
+}
+
 // Partial results of few long rows are combined by each of the workgroups that use them along a row.
 TEST(Groups, LongRowsCombineTheirParts) {
   FuseOptions gpu = any_device();
