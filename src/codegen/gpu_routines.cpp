@@ -8,7 +8,9 @@
 
 #include "codegen/emit.h"
 #include "codegen/loop_codegen.h"
+#include "codegen/recurrent_forms.h"
 #include "kernels/layout_routines.h"
+#include "kernels/recurrent_activations.h"
 
 namespace sardonyx::codegen {
 namespace {
@@ -21,12 +23,6 @@ constexpr std::int64_t kSortedInShared = sdx::layout::kSortedInShared, kChunk = 
 // Of running sums: fewer lines than this are divided, columns of at most so many elements and so many columns have a
 // thread each.
 constexpr std::int64_t kMostPartedLines = 256, kShortColumn = 64, kManyColumns = 65536, kManyStrips = 96;
-
-// Of recurrent layers: 32-bit registers for a thread's weights, workgroups of a cluster, lanes of a unit, units (more
-// would make much code), bytes of shared memory besides weights and states.
-constexpr std::int64_t kMostWeights = 192, kMostClusterWeights = 128, kMostCluster = kPortableCluster,
-                       kMostLargeCluster = 16, kMostSlices = 16, kMostHidden = 2048, kOtherShared = 1024;
-constexpr int kUnitsOfGpc = 18;  // multiprocessors that can share a cluster: all of a large one are on one GPC
 
 // The kernels' type for elements that are compared or added; null for others.
 const char* element(DType t) {
@@ -124,7 +120,7 @@ class Routine {
     kernel.family = KernelFamily::kRoutine;
     kernel.body = "(" + head + ") {\n  " + call + "\n}\n";
     kernel.headers = {header_};
-    r.launches.push_back({std::move(kernel), tensors, writes, values, threads, repeat});
+    r.launches.push_back({std::move(kernel), tensors, writes, values, threads, repeat, Expr()});
   }
 
   bool scatter() {
@@ -363,43 +359,19 @@ class Routine {
     return true;
   }
 
-  // How routines_recurrent_scan.h divides a layer: into float32 or float16, `held` fours of rows in registers and the
-  // others in shared memory.
-  struct RecurrentDivision {
-    std::int64_t hidden = 0, slices = 0, cluster = 0, held = 0, shared = 0;  // bytes
-    bool halves = false;
-  };
-  std::optional<RecurrentDivision> divide(std::int64_t gates, std::int64_t hidden, std::int64_t cluster, bool halves,
-                                          bool shared) const {
-    std::int64_t slices = kMostSlices;
-    while (slices > 1 && kWorkgroup / slices * cluster < hidden) slices /= 2;
-    if (kWorkgroup / slices * cluster < hidden) return {};
-    const std::int64_t words = gates * (halves ? 2 : 4), rows = round_up(hidden, 4 * slices), fours = rows / slices / 4;
-    // float16 needs registers to convert to.
-    const std::int64_t registers = chip_.has(Feature::kClusters) ? kMostClusterWeights : kMostWeights,
-                       most = halves && cluster <= kMostCluster ? registers * 3 / 4 : registers;
-    const std::int64_t held = std::min(fours, most / words), bytes = (fours - held) * words * kWorkgroup * 4;
-    const std::int64_t states = 2 * slices * rows * 4 + kOtherShared;
-    if (shared ? bytes + states > chip_.lds.per_workgroup : bytes > 0) return {};
-    return RecurrentDivision{hidden, slices, cluster, held, bytes, halves};
-  }
-  // Empty: the weights do not fit. Fewer workgroups of a cluster if registers are enough, otherwise as many as there
-  // may be. float16 is the last resort of models whose weights have 16 bits anyway.
-  std::optional<RecurrentDivision> recurrent_division(std::int64_t gates) const {
-    std::int64_t hidden = 0;
-    if (!is_const_int(in(1).shape[1], hidden) || hidden < 1 || hidden > kMostHidden) return {};
-    const std::int64_t most = chip_.has(Feature::kClusters) ? kMostCluster : 1;
-    for (std::int64_t c = 1; c <= most; c *= 2)
-      if (auto n = divide(gates, hidden, c, false, false)) return n;
-    for (std::int64_t c = most; c >= 1; c /= 2)
-      if (auto n = divide(gates, hidden, c, false, true)) return n;
-    for (std::int64_t c = most; narrow_ && c >= 1; c /= 2)
-      if (auto n = divide(gates, hidden, c, true, true)) return n;
-    // Large clusters find no room beside others' work as easily.
-    for (std::int64_t slices = kMostSlices; narrow_ && most > 1 && slices >= 1; slices /= 2)
-      if (const std::int64_t c = (hidden * slices + kWorkgroup - 1) / kWorkgroup; c > most && c <= kMostLargeCluster)
-        if (auto n = divide(gates, hidden, c, true, true)) return n;
-    return {};
+  // Whether results of all activations of a layer, and with them its state, are at most 1.
+  bool bounded(std::int64_t kind, std::int64_t directions) const {
+    std::size_t at = 2;
+    for (std::int64_t k = 0; k < directions; ++k) {
+      ++at;
+      for (std::int64_t j = 0; j <= kind; ++j) {
+        const auto code = sdx::RecurrentActivation(param(at++));
+        if (code != sdx::RecurrentActivation::kTanh && code != sdx::RecurrentActivation::kSigmoid &&
+            code != sdx::RecurrentActivation::kHardSigmoid && code != sdx::RecurrentActivation::kSoftsign)
+          return false;
+      }
+    }
+    return true;
   }
 
   bool recurrent() {
@@ -427,14 +399,28 @@ class Routine {
     const int c_last = lstm ? output(2) : output(1);
     const std::vector<int> tensors = {0, 1, 2, 3, lstm ? 4 : 3, lstm ? 5 : 2, 6, output(0), output(1), c_last};
     // A single step is faster with many workgroups, none of which keeps the weights.
-    const bool scans = in(0).dtype == DType::kFloat32 && (two_phases || !is_const(steps, 1));
-    if (const auto n = recurrent_division(kind == 0 ? 1 : kind == 1 ? 3 : 4); n && scans) {
-      // Few sequences each, so that all clusters run at once. Those of a part of the multiprocessors may not fit.
-      const std::int64_t units = chip_.product().units;
-      const std::int64_t room = n->cluster == 1              ? units
-                                : n->cluster <= kMostCluster ? units * 3 / 4
-                                                             : units / kUnitsOfGpc * n->cluster;
-      const Expr together = idx::min(Expr(n->slices), idx::max(idx::ceildiv(d[0] * batch * Expr(n->cluster), room), 1));
+    const std::int64_t gates = kind == 0 ? 1 : kind == 1 ? 3 : 4;
+    std::int64_t units = 0;
+    const bool scans =
+        in(0).dtype == DType::kFloat32 && (two_phases || !is_const(steps, 1)) && is_const_int(hidden, units);
+    const auto n = scans ? recurrent_division(chip_, gates, units, narrow_) : std::nullopt;
+    Expr many;  // sequences
+    if (const auto together = sequences_of_tiles(chip_, gates, units);
+        together && scans && narrow_ && !two_phases && bounded(kind, directions)) {
+      many = compare(Op::kGt, d[0] * batch, few_sequences(chip_));
+      launch(layer + fmt::format("routine_recurrent_tiles<RecurrentTiles<{}, {}>, {}>(layer, b0, b1, b2, b3, b4, b5, "
+                                 "b6, b7, b8, b9, s0, s1, s2);",
+                                 units, gates, kind),
+             tensors, {t, t, t, t, t, t, "i32", t, t, t}, {output(0), output(1), c_last}, {d[0], steps, batch},
+             d[0] * idx::ceildiv(batch, *together) * Expr(kWorkgroup));
+      GpuRoutineLaunch& tiles = r.launches.back();
+      tiles.kernel.headers = {"routines_recurrent_tiles.h"};
+      tiles.kernel.bounds = {.threads = static_cast<std::uint32_t>(kWorkgroup), .min_blocks = 1, .min_waves = 1};
+      tiles.when = many;
+    }
+    if (n) {
+      const Expr together = idx::min(
+          Expr(n->slices), idx::max(idx::ceildiv(d[0] * batch * Expr(n->cluster), workgroups_at_once(chip_, *n)), 1));
       launch(layer + fmt::format(
                          "routine_recurrent_scan<RecurrentDivision<{}, {}, {}, {}, {}>, {}, {}>(layer, b0, b1, b2, b3, "
                          "b4, b5, b6, b7, b8, b9, s0, s1, s2, s3);",
@@ -446,6 +432,7 @@ class Routine {
       kernel.bounds = {.threads = static_cast<std::uint32_t>(kWorkgroup), .min_blocks = 1, .min_waves = 1};
       kernel.shared_bytes = static_cast<std::uint32_t>(n->shared);
       if (n->cluster > 1) kernel.bounds.cluster = static_cast<std::uint32_t>(n->cluster);
+      if (many) r.launches.back().when = logical_not(many);
       return true;
     }
     const Expr state = d[0] * batch * hidden;
@@ -458,6 +445,7 @@ class Routine {
            all, {t, t, t, t, t, t, "i32", t, t, t, t}, {output(0), output(1), c_last, gated},
            {d[0], steps, batch, hidden}, d[0] * batch * idx::ceildiv(hidden, kUnits) * Expr(kWorkgroup),
            idx::max(steps, 1) * Expr(two_phases ? 2 : 1));
+    if (many) r.launches.back().when = logical_not(many);
     return true;
   }
 

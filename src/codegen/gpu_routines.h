@@ -18,6 +18,7 @@ struct GpuRoutineLaunch {
   Exprs values;
   Expr threads;
   Expr repeat;  ///< number of launches, each with its number as the last argument; empty: one, without it
+  Expr when;    ///< see ProgramStep::when
 };
 
 struct GpuRoutine {

@@ -141,8 +141,10 @@ class GpuBlock : public BlockLowering {
     for (const auto& w : routine->workspace) tensors.push_back(b_.temporary(w.dtype, {w.elements}));
     const auto at = [&](int k) { return tensors[static_cast<std::size_t>(k)]; };
     for (const auto& launch : routine->launches) {
+      if (launch.when && is_const(launch.when, 0)) continue;  // never true for the sizes that are known
       ProgramStep p;
       p.origin = s.origin;
+      p.when = launch.when;
       LaunchStep l;
       l.kernel = b_.kernel(launch.kernel);
       for (const int k : launch.tensors) l.buffers.push_back(at(k));

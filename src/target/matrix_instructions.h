@@ -24,6 +24,12 @@ constexpr int lanes_along_k(MatrixLayout l) {
   return l == MatrixLayout::kMfma || l == MatrixLayout::kMma ? 4 : l == MatrixLayout::kWmma12 ? 2 : 1;
 }
 
+/// Vectors of 16 bytes of A that a lane holds for a step, which is 16 bytes of K for each lane along K and, where a
+/// lane has several of a row, for each of these.
+constexpr int vectors_of_a(MatrixLayout l) { return l == MatrixLayout::kMma || l == MatrixLayout::kWmma11 ? 2 : 1; }
+/// Bytes of K of a step.
+constexpr int step_bytes(MatrixLayout l) { return 16 * lanes_along_k(l) * (l == MatrixLayout::kWmma11 ? 2 : 1); }
+
 struct MatrixInstruction {
   std::string_view name;
   MatrixLayout layout;

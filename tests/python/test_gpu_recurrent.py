@@ -138,3 +138,40 @@ def test_workgroups_of_a_cluster_send_the_state_with_its_signal(op, hidden, prec
     assert code.count(b"st.async") == (readers if cluster > 1 else 0)
     assert code.count(b"barrier.cluster.wait") == (cluster > 1)
     assert (b".reqnctapercluster %d" % cluster in code) == (cluster > 1)
+
+
+# Tiles of 16 units and sequences, some of them not full; a wave with several tiles, and waves without one; more
+# sequences than the multiprocessors would take one by one.
+MANY = [("RNN", 20, {}), ("GRU", 40, {"linear_before_reset": 1}), ("LSTM", 17, {}), ("LSTM", 64, {"input_forget": 1})]
+
+
+@pytest.mark.parametrize("chip, sequences", [("gfx90a", 250), ("gfx942", 330), ("gfx1100", 110), ("gfx1201", 75)])
+@pytest.mark.parametrize("op, hidden, attributes", MANY)
+def test_many_sequences_are_multiplied_by_matrix_instructions(chip, sequences, op, hidden, attributes):
+    """With 16 bits. Weights and the state that they are multiplied with are float16, so sums of up to 64 terms of less than 1 are
+    2**-11 times 8 or so wrong, which later steps don't add to."""
+    model, feeds = layer(op, hidden, 3, sequences, peepholes=op == "LSTM", **attributes)
+    want = sardonyx.compile(model)(**feeds)
+    got = sardonyx.compile(model, device=f"sim:{chip}", precision="fp16")(**feeds)
+    for name, x in want.items():
+        np.testing.assert_allclose(got[name], x, atol=3e-3, err_msg=name)
+
+
+def kernels_of(model, folder, device, precision):
+    onnx.save(model, folder / "m.onnx")
+    options = ["--device", device, "--precision", precision, "--kernels", "--source"]
+    return cli("inspect", folder / "m.onnx", *options)
+
+
+def test_where_tiles_are_used(tmp_path):
+    """Not in float32, nor where the state may be large, sums of r * h are needed or the weights don't fit."""
+    both = kernels_of(layer("LSTM", 64, 9, 1)[0], tmp_path, "sim:gfx942", "fp16")
+    assert "routine_recurrent_tiles<" in both and "routine_recurrent_scan<" in both  # few sequences may come
+    assert "routine_recurrent_tiles<" not in kernels_of(layer("LSTM", 64, 9, 1)[0], tmp_path, "sim:gfx942", "fp32")
+    for op, hidden, attributes in [
+        ("RNN", 64, {"activations": ["Relu", "Relu"]}),
+        ("GRU", 64, {}),
+        ("LSTM", 256, {}),
+    ]:
+        text = kernels_of(layer(op, hidden, 9, 1, **attributes)[0], tmp_path, "sim:gfx942", "fp16")
+        assert "routine_recurrent_tiles<" not in text, (op, hidden)
