@@ -73,6 +73,7 @@ class GpuGenerator {
   struct Segment {
     std::int64_t low = 0, high = 0;
     Expr body;
+    bool singly = false;  ///< one by one, as it is too short for packs
   };
   GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& options);
   GpuLoopSource run();

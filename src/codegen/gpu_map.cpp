@@ -3,6 +3,7 @@
 // not allow packs.
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "codegen/gpu_generator.h"
 #include "codegen/selected_sines.h"
@@ -19,17 +20,28 @@ namespace {
 
 constexpr std::int64_t kLongestPack = 8;
 constexpr std::int64_t kLeastPacks = 4;  // of a part of a row whose last pack overlaps with the one before
-constexpr std::size_t kMostParts = 8;
+constexpr std::size_t kMostParts = 16;
 
 // A select between two bodies that is uniform over packs: its condition is as above, or compares the position in the
 // row with a multiple of every pack's length (the halves of a rotated head).
 struct Sides {
   Expr condition, then, otherwise;
 };
-// `anywhere`: or with any number.
-std::optional<Sides> sides_of(const Expr& body, const Expr& inner, bool anywhere = false) {
+
+// x, if the condition is that the position in the row is less than x.
+std::optional<std::int64_t> less_than(const Expr& condition, const Expr& inner) {
+  Expr step, rest;
+  std::int64_t by = 0;
+  if (condition->op != Op::kLt || condition->args[0]->dtype != DType::kInt64 ||
+      !idx::split_affine(condition->args[0] - condition->args[1], inner, step, rest) || !is_const(step, 1) ||
+      !is_const_int(rest, by))
+    return {};
+  return -by;
+}
+
+std::optional<Sides> sides_of(const Expr& body, const Expr& inner) {
   if (body->op == Op::kCast) {
-    std::optional<Sides> s = sides_of(body->args[0], inner, anywhere);
+    std::optional<Sides> s = sides_of(body->args[0], inner);
     const auto again = [&](const Expr& side) {
       return rewrite(body, [&](const Expr& x) { return same(x, body->args[0]) ? side : Expr(); });
     };
@@ -38,9 +50,8 @@ std::optional<Sides> sides_of(const Expr& body, const Expr& inner, bool anywhere
   }
   if (body->op != Op::kSelect) return {};
   const Expr& c = body->args[0];
-  std::int64_t below = 0;
-  const bool halves = c->op == Op::kLt && same(c->args[0], inner) && is_const_int(c->args[1], below) &&
-                      (anywhere || below % kLongestPack == 0) && (body->args[1]->has_load || body->args[2]->has_load);
+  const std::optional<std::int64_t> below = less_than(c, inner);
+  const bool halves = below && *below % kLongestPack == 0 && (body->args[1]->has_load || body->args[2]->has_load);
   if (!halves && !splits(body, inner)) return {};
   return Sides{c, body->args[1], body->args[2]};
 }
@@ -56,17 +67,39 @@ void leaves(const Expr& body, const Expr& inner, Exprs& out) {
   leaves(s->otherwise, inner, out);
 }
 
-// The parts of the innermost variable's range in which the body is one side of selects that compare it with constants:
-// those of a concatenation, whatever their lengths. One part if there are no such selects.
-void find_segments(const Expr& body, const Expr& inner, std::int64_t low, std::int64_t high,
-                   std::vector<GpuGenerator::Segment>& out) {
-  const auto s = sides_of(body, inner, true);
-  std::int64_t at = 0;
-  const bool parts =
-      s && s->condition->op == Op::kLt && same(s->condition->args[0], inner) && is_const_int(s->condition->args[1], at);
-  if (!parts) return out.push_back({low, high, body});
-  if (low < std::min(at, high)) find_segments(s->then, inner, low, std::min(at, high), out);
-  if (std::max(at, low) < high) find_segments(s->otherwise, inner, std::max(at, low), high, out);
+// The body where low <= inner < high, which no select divides.
+Expr within(const Expr& body, const Expr& inner, std::int64_t low, std::int64_t high) {
+  return rewrite(body, [&](const Expr& x) -> Expr {
+    const std::optional<std::int64_t> at = x->op == Op::kSelect ? less_than(x->args[0], inner) : std::nullopt;
+    if (!at || (*at > low && *at < high)) return {};
+    return within(x->args[*at >= high ? 1 : 2], inner, low, high);
+  });
+}
+
+// The parts of the innermost variable's range in which selects that compare it with constants take one side each: those
+// of a concatenation, whatever their lengths and whatever is computed of them. One part if there are no such selects.
+void find_segments(const Expr& body, const Expr& inner, std::int64_t n, std::vector<GpuGenerator::Segment>& out) {
+  std::set<std::int64_t> ends = {n};
+  visit(body, [&](const Expr& x) {
+    if (x->op != Op::kSelect || (!x->args[1]->has_load && !x->args[2]->has_load)) return;
+    const std::optional<std::int64_t> at = less_than(x->args[0], inner);
+    if (at && *at > 0 && *at < n) ends.insert(*at);
+  });
+  std::int64_t low = 0;
+  for (const std::int64_t end : ends) {
+    out.push_back({low, end, within(body, inner, low, end)});
+    low = end;
+  }
+}
+
+// Whether packs would lie in several parts, and nothing is loaded as a pack: a thread would go through the parts' sides
+// for one element after the other, while threads with one element each mostly agree.
+bool divides_packs(const Expr& body, const Expr& inner, const Packing& p) {
+  std::int64_t n = 0;
+  if (!p.loads.empty() || !is_const_int(inner->args[0], n)) return false;
+  std::vector<GpuGenerator::Segment> parts;
+  find_segments(body, inner, n, parts);
+  return std::ranges::any_of(parts, [&](const auto& part) { return part.low % p.length != 0; });
 }
 
 }  // namespace
@@ -77,7 +110,7 @@ std::optional<GpuGenerator::Segments> GpuGenerator::segments_of(const FlatLoop& 
   std::int64_t n = 0;
   if (!row_options_.any_address || !is_const_int(f.vars.back()->args[0], n)) return {};
   Segments s;
-  find_segments(f.body, f.vars.back(), 0, n, s.parts);
+  find_segments(f.body, f.vars.back(), n, s.parts);
   Exprs bodies;
   for (const Segment& part : s.parts) leaves(part.body, f.vars.back(), bodies);
   s.packing = find_packing(bodies, {{kernel_.stages[0].out, f.offset}}, f.vars.back(), true);
@@ -85,10 +118,15 @@ std::optional<GpuGenerator::Segments> GpuGenerator::segments_of(const FlatLoop& 
   if (v <= 2 * aligned || s.parts.size() > kMostParts) return {};
   // Loads of another kind would be repeated where packs overlap.
   if (s.packing.loads.empty()) return {};
-  for (const Segment& part : s.parts) {
-    if (part.high - part.low < kLeastPacks * v) return {};
-    s.packs += (part.high - part.low + v - 1) / v;
+  std::int64_t single = 0;
+  for (Segment& part : s.parts) {
+    const std::int64_t length = part.high - part.low;
+    part.singly = length < kLeastPacks * v;
+    if (part.singly) single += length;
+    s.packs += part.singly ? length : (length + v - 1) / v;
   }
+  // Of several parts, some may be short (what fills a row up): their elements have a thread each.
+  if (single > s.packs / 2) return {};
   return s;
 }
 
@@ -108,15 +146,22 @@ void GpuGenerator::segments(const FlatLoop& f, const Segments& s) {
   std::int64_t before = 0;
   for (std::size_t k = 0; k < s.parts.size(); ++k) {
     const Segment& part = s.parts[k];
-    const std::int64_t packs = (part.high - part.low + v - 1) / v;
+    const std::int64_t length = part.high - part.low, packs = part.singly ? length : (length + v - 1) / v;
     const std::string own = before == 0 ? g : fmt::format("({} - {})", g, before);
     if (s.parts.size() > 1)
       emit_.open(k + 1 == s.parts.size() ? "else"
                                          : fmt::format("{}if ({} < {})", k > 0 ? "else " : "", g, before + packs));
-    emit_.line(
-        fmt::format("const {0} {1} = min({0}({2} * {3} + {4}), {0}({5}));", type, at, own, v, part.low, part.high - v));
-    emit_.bind(base, at);
-    pack_body(part.body, s.packing, inner, base, f.offset);
+    if (part.singly) {
+      emit_.line(fmt::format("const {0} {1} = {0}({2} + {3});", type, at, own, part.low));
+      emit_.bind(inner, at);
+      const std::string x = emit_.value(part.body);
+      store(kernel_.stages[0].out, f.offset, x);
+    } else {
+      emit_.line(fmt::format("const {0} {1} = min({0}({2} * {3} + {4}), {0}({5}));", type, at, own, v, part.low,
+                             part.high - v));
+      emit_.bind(base, at);
+      pack_body(part.body, s.packing, inner, base, f.offset);
+    }
     if (s.parts.size() > 1) emit_.close();
     before += packs;
   }
@@ -150,7 +195,8 @@ void GpuGenerator::map(const FlatLoop& loop) {
       if (const std::optional<Blocks> o = overlapping_blocks_of(f, b ? 2 * p.length : 2)) return blocks(f, *o);
     const std::optional<JoinedRows> j = p.length <= 2 ? joined_rows_of(f) : std::nullopt;
     if (!j || j->length <= p.length)
-      if (const std::optional<Segments> s = segments_of(f, p.length)) return segments(f, *s);
+      if (const std::optional<Segments> s = segments_of(f, p.loads.empty() ? 1 : p.length)) return segments(f, *s);
+    if (!b && p.length > 1 && divides_packs(f.body, f.vars.back(), p)) p = {};
     if (p.length == 1 && suits_lines(f)) {
       lines(f);
       return;

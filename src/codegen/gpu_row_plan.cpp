@@ -36,8 +36,8 @@ Exprs reductions_of(const Expr& body) {
   return reductions;
 }
 
-// Loads that are contiguous along `a` and do not depend on `b`: needed once per row (the token of an embedding), so
-// they do not count.
+// Loads that are contiguous along `a` and do not depend on `b`: needed once for all of `b` (the token of an embedding),
+// or the same in all lanes if these run along `b`, so they do not count.
 int once_a_row(const Expr& body, const Expr& a, const Expr& b) {
   int n = 0;
   visit(body, [&](const Expr& x) {
@@ -52,7 +52,8 @@ int once_a_row(const Expr& body, const Expr& a, const Expr& b) {
 // How many more loads are contiguous along `a` than along `b`.
 int preference(const Exprs& bodies, const Expr& a, const Expr& b) {
   int n = 0;
-  for (const Expr& x : bodies) n += unit_stride_loads(x, a) - once_a_row(x, a, b) - unit_stride_loads(x, b);
+  for (const Expr& x : bodies)
+    n += unit_stride_loads(x, a) - once_a_row(x, a, b) - unit_stride_loads(x, b) + once_a_row(x, b, a);
   return n;
 }
 

@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::size_t kMaxNodes = 600;                    // of one body: larger ones compile slowly and spill registers
 constexpr int kCheap = 4;                                 // operations that may be repeated
+constexpr int kLoad = 4;                                  // operations in the time of a load from a cache
+constexpr std::size_t kFewLoads = 6;                      // of what is repeated where arithmetic is cheap
 constexpr std::size_t kMaxConsumerNodes = 2 * kMaxNodes;  // of the consumer, with what is inlined into it
 constexpr std::int64_t kMostTerms = 8;                    // of a reduction that is written out
 constexpr std::size_t kMaxReads =
@@ -89,6 +91,7 @@ class Inliner {
         report_(report && report->remarks ? report : nullptr),
         in_place_only_(in_place_only),
         lazy_selections_(options.lazy_selections),
+        operations_per_byte_(options.operations_per_byte),
         transposed_constants_(options.transposed_constants) {
     required_ = required_values(g);
     constants_ = constant_nodes(g);
@@ -222,6 +225,7 @@ class Inliner {
     if (f.movement && f.loads > 1)  // concat, pad of several
       return uses == 1 && !repeated && f.loads <= 4 ? nullptr
                                                     : "it selects from several tensors, and is used repeatedly";
+    if (is_cheap_to_repeat(v, *l, f, at)) return nullptr;
     // Overlapping windows would load both operands of a sum again for each tap.
     if (in_reduce && f.loads > 1 && repeated_beyond_reduce(at)) return "overlapping windows would load it repeatedly";
     if (f.cost <= kCheap && f.loads <= 2)
@@ -229,6 +233,38 @@ class Inliner {
     if (in_reduce && uses == 1) return repeated_beyond_reduce(at) ? "a reduction would compute it repeatedly" : nullptr;
     const bool once = !repeated && (uses == 1 || (consumers_[v].size() == 1 && uses <= 2 && f.cost < 10));
     return once ? nullptr : "recomputing it costs more than storing it";
+  }
+
+  // Whether the consumer, the only one, takes less time to compute an element wherever it reads it than to load it from
+  // memory, where another kernel stored it.
+  bool is_cheap_to_repeat(const Value* v, const LoopOp& l, const BodyFacts& f, const Exprs& at) {
+    if (operations_per_byte_ == 0 || consumers_[v].size() != 1 || !consumer_->as<LoopOp>()) return false;
+    std::unordered_set<Expr, ExprHash, ExprSame> loads;
+    bool gathers = false;
+    visit(l.body, [&](const Expr& x) {
+      if (x->op != Op::kLoad) return;
+      loads.insert(x);
+      gathers |= std::ranges::any_of(x->args, [](const Expr& i) { return i->has_load; });
+    });
+    if (gathers || loads.size() > kFewLoads) return false;
+    double times = uses_[v];  // that each element is computed
+    for (const Exprs* scope : {&vars_, &reduced_})
+      for (const Expr& var : *scope) {
+        std::int64_t n = 0;
+        if (std::any_of(at.begin(), at.end(), [&](const Expr& i) { return same(i, var); })) continue;
+        if (!is_const_int(var->args[0], n)) return false;
+        times *= static_cast<double>(n);
+      }
+    for (std::size_t d = 0; d < at.size(); ++d) {
+      std::int64_t n = 0;
+      if (is_const(at[d]) && is_const_int(l.vars[d]->args[0], n))
+        times /= static_cast<double>(n);
+      else if (at[d]->op != Op::kVar)
+        return false;  // windows, and gathers
+    }
+    times = std::max(times, 1.0);
+    const double stored = 2.0 * static_cast<double>(size_of(v->dtype)) * static_cast<double>(operations_per_byte_);
+    return times * (f.cost + kLoad * static_cast<double>(loads.size())) <= stored + times * kLoad;
   }
 
   // Whether the element of a concatenated tensor at this index is known to be in one of its parts.
@@ -289,7 +325,9 @@ class Inliner {
       if (!x->has_load) return x;
       if (x->op == Op::kReduce && !in_reduce) {
         if (const Expr terms = terms_of_selection(x)) return resolve(terms, false);
+        reduced_ = x->vars;
         const Expr body = resolve(x->args[0], true);
+        reduced_.clear();
         return body.get() == x->args[0].get() ? x : reduce(static_cast<ReduceKind>(x->i), x->vars, body);
       }
       if (x->op != Op::kLoad) return Expr();
@@ -393,14 +431,16 @@ class Inliner {
   const ByteStores bytes_;
   const FuseOptions* report_;
   std::set<std::pair<const Node*, const Node*>> reported_;  // producer and consumer
-  bool in_place_only_, lazy_selections_, transposed_constants_;
+  bool in_place_only_, lazy_selections_;
+  std::int64_t operations_per_byte_;
+  bool transposed_constants_;
   std::unordered_set<const Value*> required_;
   std::unordered_set<const Node*> constants_;
   std::unordered_map<const Value*, int> uses_;
   std::unordered_map<const Value*, std::unordered_set<const Node*>> consumers_;
   Node* consumer_ = nullptr;
   bool consumer_constant_ = false;
-  Exprs vars_;
+  Exprs vars_, reduced_;                    // of the consumer, and of the reductions around what is being resolved
   std::unordered_set<const Value*> reads_;  // tensors that the consumer has read so far, and its nodes
   std::size_t nodes_ = 0;
 };

@@ -68,6 +68,9 @@ struct FuseOptions {
   bool operands_in_any_order = false;
   /// A select evaluates only the side that it selects, so both sides may repeat an expression at no cost.
   bool lazy_selections = false;
+  /// Operations that take the time of a byte from memory: what takes less than storing and loading it is computed again
+  /// where it is read. 0: only a few operations are (a CPU, whose caches hold most tensors).
+  std::int64_t operations_per_byte = 0;
   /// Long reductions with few results are split (fuse/split_reductions.h).
   bool split_reductions = false;
   /// With split_reductions: the device runs some threads, each of which reduces in vectors (a CPU), instead of

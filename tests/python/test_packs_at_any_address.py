@@ -44,6 +44,7 @@ CASES = {
     "short slice": sliced([300, 61], 3, 40),
     "three odd parts": concatenated(61, 51, 133, 77),
     "a part shorter than a vector": concatenated(61, 51, 3, 77),
+    "short parts beside long ones": concatenated(61, 75, 1, 75, 75),
     "two of an even length": concatenated(64, 66, 34),
     "transpose, both odd": transposed([259, 131], 1, 0),
     "transpose, one odd": transposed([12, 65, 128], 0, 2, 1),
@@ -93,6 +94,33 @@ def test_arithmetic_of_a_part():
     for device in DEVICES:
         got = sardonyx.compile(made, device=device).run({"x": x})["y"]
         np.testing.assert_allclose(got.astype(np.float64), want, rtol=2e-3, atol=4e-3)
+
+
+def test_arithmetic_of_several_parts(tmp_path):
+    """Of one part each, and of all that a part is put together from. Each thread computes packs of one of them."""
+    parts, last = (61, 75), 3
+    nodes = [
+        N("Mul", ["x", "row"], ["product"]),
+        N("Exp", ["x"], ["exp"]),
+        N("Concat", ["product", "exp"], ["inner"], axis=-1),
+        N("Div", ["inner", "column"], ["scaled"]),
+        N("Concat", ["x", "inner", "scaled", "short"], ["y"], axis=-1),
+    ]
+    rng = np.random.default_rng(2)
+    x, short = (rng.standard_normal((parts[0], n)).astype(np.float32) for n in (parts[1], last))
+    row, column = rng.standard_normal(75).astype(np.float32), rng.uniform(1, 2, (61, 1)).astype(np.float32)
+    of = lambda name, value: helper.make_tensor_value_info(name, TensorProto.FLOAT, value and value.shape)
+    weights = [numpy_helper.from_array(column, "column"), numpy_helper.from_array(row, "row")]
+    graph = helper.make_graph(nodes, "g", [of("x", x), of("short", short)], [of("y", None)], weights)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    inner = np.concatenate([x * row, np.exp(x)], -1)
+    want = np.concatenate([x, inner, inner / column, short], -1)
+    for device in DEVICES:
+        got = sardonyx.compile(made, device=device).run({"x": x, "short": short})["y"]
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)  # of Exp, and a rounded division
+    onnx.save(made, tmp_path / "m.onnx")
+    text = cli("inspect", tmp_path / "m.onnx", "--device", "sim:gfx1100", "--source", "--kernels", "--cache-dir", "")
+    assert text.count("// k") == 1 and text.count("store_pack<4>(") == 5
 
 
 @pytest.mark.parametrize("name", ["slice from the middle", "three odd parts", "transpose, both odd"])

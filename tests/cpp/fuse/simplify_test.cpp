@@ -195,6 +195,52 @@ return %2)";
   EXPECT_THAT(remarks_of("inline_loops", graph), ElementsAre("exp: recomputing it costs more than storing it"));
 }
 
+std::size_t loops_after(std::string_view pass, std::string_view in, const FuseOptions& options) {
+  const std::string out = after_pass(pass, in, options);
+  std::size_t n = 0;
+  for (std::size_t at = 0; (at = out.find("= loop", at)) != std::string::npos; ++at) ++n;
+  return n;
+}
+
+// On a GPU, what takes less time to compute wherever it is read than to store and to load.
+TEST(InlineLoops, CheapValuesAreRecomputedOnGpus) {
+  FuseOptions gpu = any_device();
+  gpu.operations_per_byte = 7;
+  const auto graph = [](int columns, const char* value) {
+    return fmt::format(R"(%0 = input float32[n, 3]
+%1 = loop float32[i < n, k < 3]: {}
+%2 = loop float32[i < n, j < {}, k < 3]: %1[i, k] + float32(j)
+return %2)",
+                       value, columns);
+  };
+  constexpr const char* kFive = "sqrt(sqrt(sqrt(sqrt(sqrt(%0[i, k])))))";
+  expect_unchanged("inline_loops", graph(4, kFive));
+  EXPECT_EQ(loops_after("inline_loops", graph(4, kFive), gpu), 1u);
+  EXPECT_EQ(loops_after("inline_loops", graph(100, kFive), gpu), 2u);
+  EXPECT_EQ(loops_after("inline_loops", graph(8, "sin(%0[i, k])"), gpu), 2u);
+  // Each of the three is another element.
+  EXPECT_EQ(loops_after("inline_loops", R"(%0 = input float32[n, 3]
+%1 = loop float32[i < n, k < 3]: sqrt(sqrt(sqrt(sqrt(sqrt(%0[i, k])))))
+%2 = loop float32[i < n]: %1[i, 0] * %1[i, 1] * %1[i, 2]
+return %2)",
+                        gpu),
+            1u);
+  // Windows overlap, and what two loops read is stored anyway.
+  EXPECT_EQ(loops_after("inline_loops", R"(%0 = input float32[100]
+%1 = loop float32[i < 100]: sqrt(sqrt(sqrt(sqrt(sqrt(%0[i])))))
+%2 = loop float32[i < 98]: sum{r < 3}(%1[i + r])
+return %2)",
+                        gpu),
+            2u);
+  EXPECT_EQ(loops_after("inline_loops", R"(%0 = input float32[n]
+%1 = loop float32[i < n]: sqrt(sqrt(sqrt(sqrt(sqrt(%0[i])))))
+%2 = loop float32[i < n, j < 4]: %1[i] + float32(j)
+%3 = loop float32[i < n, j < 4]: %1[i] * float32(j)
+return %2, %3)",
+                        gpu),
+            3u);
+}
+
 TEST(InlineLoops, OutputsAreStored) {
   const char* graph = R"(%0 = input float32[n]
 %1 = loop float32[i < n]: exp(%0[i]) @"exp"
