@@ -176,6 +176,32 @@ bool are_windows(const OutputLoop& p, const Exprs& reductions) {
 // Whether all of them search for an extreme. A team does not divide such a search among its threads.
 bool only_searches(const Exprs& reductions) { return std::all_of(reductions.begin(), reductions.end(), is_search); }
 
+// Whether neighbouring rows are next to each other in what a kernel stores along its rows.
+bool stores_across_rows(const std::vector<RowStage>& stages, const Exprs& outer) {
+  int across = 0, rows = 0;
+  Expr step, rest;
+  for (const RowStage& s : stages)
+    if (s.row && !outer.empty()) {
+      ++rows;
+      across += idx::split_affine(s.offset, outer.back(), step, rest) && is_const(step, 1);
+    }
+  return rows > 0 && across == rows;
+}
+
+// Threads for a row of at most n elements: in rows whose stages differ in length, up to four elements each of a short
+// one. Threads side by side have neighbouring rows if these are next to each other, each with a whole row.
+std::int64_t general_team(const std::vector<RowStage>& stages, const Exprs& outer, std::int64_t n) {
+  Expr all = 1;
+  for (const Expr& v : outer) all = all * v->args[0];
+  std::int64_t rows = 0;
+  const bool few = is_const_int(all, rows) && rows < kManyOutputs;
+  if (n <= kVeryFewTerms || (n <= kFewTerms && !few && stores_across_rows(stages, outer))) return 1;
+  std::int64_t team = stages.size() > 1 ? 4 : 32;
+  while (team < 32 && team * 4 < n) team *= 2;
+  while (team < kGpuThreads && team >= 32 && team * 8 < n) team *= 2;
+  return team;
+}
+
 // Whether one thread per output keeps the card busy.
 bool many_outputs(const OutputLoop& p) {
   Expr items = 1;
@@ -227,10 +253,7 @@ GpuLoopSource GpuGenerator::run() {
         stages.push_back(
             {&s, merge_reduce_vars(flatten_loads(s.body)), storage_offset(*s.out, s.index), !s.inner.empty()});
     }
-    const std::int64_t n = p ? terms : longest_row(kernel_);
-    std::int64_t team = n <= kVeryFewTerms ? 1 : 32;
-    while (team > 1 && team < kGpuThreads && team * 8 < n) team *= 2;
-    general(stages, outer, team);
+    general(stages, outer, general_team(stages, outer, p ? terms : longest_row(kernel_)));
   }
   GpuLoopSource g;
   std::string head;

@@ -114,6 +114,31 @@ return %1)");
   EXPECT_LE(threads[1], 64 * 32);
 }
 
+// Nine results, and a sum over eight of them: four threads.
+TEST(GpuLoops, ShortRowsOfUnequalStagesHaveSmallTeams) {
+  EXPECT_EQ(threads_of(R"(%0 = input float32[10000, 9]
+%1 = loop float32[i < 10000, j < 9]: exp(%0[i, j])
+%2 = loop float32[i < 10000]: sum{r < 8}(%1[i, r] * %1[i, r + 1])
+return %1, %2)"),
+            std::vector<std::int64_t>({10000 * 4}));
+}
+
+// Neighbouring rows are next to each other in memory: a thread has a row, so that threads store next to each other.
+TEST(GpuLoops, RowsAcrossMemoryHaveAThreadEach) {
+  EXPECT_EQ(threads_of(R"(%0 = input float32[10000, 2]
+%1 = loop float32[c < 64, i < 10000]: exp(%0[i, 0] * float32(c)) * %0[i, 1]
+%2 = loop float32[i < 10000]: sum{r < 16}(%1[r, i])
+return %1, %2)"),
+            std::vector<std::int64_t>({10000}));
+  // A factor that is the same for all columns does not make them rows.
+  EXPECT_EQ(threads_of(R"(%0 = input float16[100, 29, 128]
+%1 = input float16[100, 29]
+%2 = loop float16[i < 100, j < 29, c < 128]: %0[i, j, c] * %1[i, j]
+%3 = loop float32[i < 100, c < 128]: sum{r < 29}(float32(%2[i, r, c]))
+return %2, %3)"),
+            std::vector<std::int64_t>({100 * 128}));
+}
+
 // Rows of two elements that are far apart in memory: a thread has a row, not a workgroup.
 TEST(GpuLoops, ShortRowsHaveAThreadEach) {
   EXPECT_EQ(threads_of(R"(%0 = input float16[8, 2, 64, 100]
