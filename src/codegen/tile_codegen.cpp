@@ -100,7 +100,26 @@ constexpr std::int64_t kOperationsPerByte = 7;
 
 }  // namespace
 
+namespace {
+
+constexpr std::int64_t kShortSum = 1024;  // terms
+
+// Whether a GEMM has one column of results: short sums, each of a row. A loop divides a wave among several rows, and
+// fuses with the loops around it.
+bool sums_rows(const Node& n) {
+  const auto* m = n.as<MatMulOp>();
+  std::int64_t terms = 0;
+  return m && !m->end && is_float(n.outputs[0]->dtype) && is_const(m->vars.back()->args[0], 1) &&
+         !is_const(m->vars[m->vars.size() - 2]->args[0], 1) && is_const_int(m->k->args[0], terms) && terms <= kShortSum;
+}
+
+}  // namespace
+
 bool gpu_takes_tile(const TileKernel& kernel, std::string& why) {
+  if (sums_rows(*kernel.node)) {
+    why = "with one column of results it is a sum of each row";
+    return false;
+  }
   if (!is_contraction(*kernel.node, why)) return false;
   if (!kernel.epilogue) return true;
   std::size_t nodes = 0;
