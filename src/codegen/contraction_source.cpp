@@ -196,6 +196,8 @@ class Writer {
     if (batched && o.b.batch == 0) e_.line("enum : bool { kSharedB = true };");
     if (loaded_ && loaded_(b_.in_memory()) && !c_.end) e_.line("enum : bool { kLoadedB = true };");
     if (o.a.inner > 0) e_.line(fmt::format("enum : u32 {{ kInnerA = {} }};", o.a.inner));
+    if (!windows && o.a.heads > 0) e_.line(fmt::format("enum : u32 {{ kHeadsA = {} }};", o.a.heads));
+    if (o.b.heads > 0) e_.line(fmt::format("enum : u32 {{ kHeadsB = {} }};", o.b.heads));
     p.tma = true;
     p.whole_stages = !windows || windows->channels % stage == 0 || p.depth % stage == 0;
   }

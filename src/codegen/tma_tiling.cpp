@@ -27,24 +27,49 @@ bool has_batches(const Expr& z) { return !is_const(z) && !is_const(z->args[0], 1
 // The operand, if TMA supports its strides. `batched`: there are several matrices.
 std::optional<CopiedOperand> finished(CopiedOperand o, bool batched, std::int64_t vec) {
   if (!batched) o.batch = 0;
+  if (o.heads > 0 && (!fits(o.head, vec) || o.batch == 0)) return {};
   if (!fits(o.pitch, vec) || o.offset < 0 || o.offset % vec != 0 || (o.batch != 0 && !fits(o.batch, vec))) return {};
   return o;
+}
+
+// What the number of a batch is divided by in `offset`, if that is one number: heads, where they lie between tokens.
+std::int64_t heads_in(const Expr& offset, const Expr& z) {
+  std::int64_t heads = 0;
+  bool one = true;
+  visit(offset, [&](const Expr& x) {
+    std::int64_t by = 0;
+    if ((x->op != Op::kFloorDiv && x->op != Op::kMod) || !same(x->args[0], z) || !is_const_int(x->args[1], by)) return;
+    one = one && by > 1 && (heads == 0 || heads == by);
+    heads = by;
+  });
+  return one ? heads : 0;
+}
+
+// `at` is rest + step * `var`, with a step and, unless `var` is constant, without another `var` in the rest.
+bool take_step(const Expr& var, Expr& at, std::int64_t& step) {
+  Expr by = Expr(std::int64_t{0}), rest = at;
+  if (!is_const(var) && !idx::split_affine(at, var, by, rest)) return false;
+  at = rest;
+  return is_const_int(by, step);
+}
+
+// Takes the steps from batch to batch out of `at`.
+bool take_batches(const Expr& z, Expr& at, CopiedOperand& o) {
+  o.heads = has_batches(z) ? heads_in(at, z) : 0;
+  if (o.heads == 0) return take_step(z, at, o.batch);
+  const Expr head = loop_var(o.heads), group = loop_var(idx::floordiv(z->args[0], o.heads));
+  at = substitute(at, {{z, group * o.heads + head}});
+  return take_step(head, at, o.head) && take_step(group, at, o.batch);
 }
 
 }  // namespace
 
 std::optional<CopiedOperand> copied_operand(const Expr& offset, const Expr& z, const Expr& line, const Expr& index,
                                             std::int64_t vec, std::int64_t depth) {
-  Expr along, pitch, batch, rest = offset;
-  for (const auto& [var, step] : {std::pair(&index, &along), std::pair(&line, &pitch), std::pair(&z, &batch)}) {
-    Expr before = rest;
-    if (is_const(*var))
-      *step = Expr(std::int64_t{0});
-    else if (!idx::split_affine(before, *var, *step, rest))
-      return {};
-  }
+  Expr rest = offset;
+  std::int64_t along = 0;
   CopiedOperand o;
-  if (!is_const(along, vec) || !is_const_int(pitch, o.pitch) || !is_const_int(batch, o.batch) ||
+  if (!take_step(index, rest, along) || !take_step(line, rest, o.pitch) || !take_batches(z, rest, o) || along != vec ||
       !is_const_int(rest, o.offset) || o.pitch < depth)
     return {};
   return finished(o, has_batches(z), vec);
@@ -62,14 +87,9 @@ std::optional<CopiedOperand> copied_across(const Expr& offset, const Expr& z, co
     outer = loop_var(idx::floordiv(line->args[0], inner));
     at = substitute(offset, {{line, outer * inner + one}});
   }
-  Expr along, pitch, batch = Expr(std::int64_t{0}), rest, more;
-  if (!idx::split_affine(at, one, along, more) || !idx::split_affine(more, index, pitch, rest)) return {};
-  if (!is_const(outer)) {
-    const Expr before = rest;
-    if (!idx::split_affine(before, outer, batch, rest)) return {};
-  }
-  if (!is_const(along, 1) || !is_const_int(pitch, o.pitch) || !is_const_int(batch, o.batch) ||
-      !is_const_int(rest, o.offset))
+  std::int64_t along = 0;
+  if (!take_step(one, at, along) || !take_step(index, at, o.pitch) ||
+      !(inner ? take_step(outer, at, o.batch) : take_batches(z, at, o)) || along != 1 || !is_const_int(at, o.offset))
     return {};
   return finished(o, batched || o.inner > 0, 8);
 }

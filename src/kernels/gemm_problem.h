@@ -84,6 +84,8 @@ struct Problem {
   /// B is in memory before any launch of the run.
   static constexpr bool kLoadedB = false;
   static constexpr u32 kInnerA = 0;
+  /// For TMA: so many neighbouring batches have a stride of their own; 0: all batches have the same.
+  static constexpr u32 kHeadsA = 0, kHeadsB = 0;
   static constexpr bool kGroups = false;
   /// N (K) is a multiple of the tile's. kPowerN: by a power of two.
   static constexpr bool kWholeN = false, kWholeK = false, kPowerN = false;

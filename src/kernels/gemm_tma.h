@@ -62,7 +62,7 @@ struct CopiesOfA {
   u32 row, k, z;
   SDX_FN CopiesOfA(const P&, u32 row, u32 z, u32 from) : row(row), k(from), z(P::kSharedA ? 0 : z) {}
   SDX_FN void next(u32 to, u64 map, u32 barrier) {
-    copy_part(to, map, barrier, k, row, z);
+    copy_of_batch<P::kHeadsA>(to, map, barrier, k, row, z);
     k += kEach;
   }
 };
@@ -95,15 +95,15 @@ struct CopiesOfA<P> {
 };
 
 /// Issues copies of a tile whose lines (rows or columns), not K, are contiguous: 64 lines and 64 elements of K at a
-/// time. Inner: see P::kInnerA.
-template <int Lines, u32 Inner>
+/// time. Inner: see P::kInnerA, Heads: P::kHeadsA.
+template <int Lines, u32 Inner, u32 Heads>
 SDX_FN void copy_across(u32 to, u64 map, u32 barrier, u32 line, u32 k, u32 z) {
 #pragma clang loop unroll(full)
   for (u32 e = 0; e < Lines; e += 64) {
     if constexpr (Inner > 0)
       copy_part(to + e * 128, map, barrier, (line + e) % Inner, k, (line + e) / Inner);
     else
-      copy_part(to + e * 128, map, barrier, line + e, k, z);
+      copy_of_batch<Heads>(to + e * 128, map, barrier, line + e, k, z);
   }
 }
 
@@ -174,12 +174,12 @@ SDX_FN void copy_columns(u32 to, u64 map, u32 barrier, u32 k, u32 col, u32 z, bo
   constexpr u32 kEach = CopiesOfA<P>::kEach, kSize = sizeof(typename P::T);
   to += Tile::kM * 128;
   if constexpr (P::kAccessB == Access::kAcross) {
-    copy_across<Tile::kN, 0>(to, map, barrier, col, k, z);
+    copy_across<Tile::kN, 0, P::kHeadsB>(to, map, barrier, col, k, z);
   } else {
 #pragma clang loop unroll(full)
     for (u32 e = 0; e < kDepth<P>; e += kEach) {
       if (half && e > 0) break;
-      copy_part(to + Tile::kN * e * kSize, map, barrier, k + e, col, z);
+      copy_of_batch<P::kHeadsB>(to + Tile::kN * e * kSize, map, barrier, k + e, col, z);
     }
   }
 }
@@ -233,7 +233,7 @@ SDX_FN void copy_tiles(const P& p, const TmaWork<Tile, Half>& work, u64 map_a, u
         copy_columns<Tile, P>(to, map_b, barrier, k, col, P::kSharedB ? 0 : z, half);
       }
       if constexpr (kAcrossA) {
-        copy_across<Tile::kM, P::kInnerA>(to, map_a, barrier, row, k, P::kSharedA ? 0 : z);
+        copy_across<Tile::kM, P::kInnerA, P::kHeadsA>(to, map_a, barrier, row, k, P::kSharedA ? 0 : z);
       } else {
 #pragma clang loop unroll(full)
         for (u32 e = 0; e < kDepth<P>; e += kEach) {

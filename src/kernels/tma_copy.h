@@ -63,6 +63,18 @@ SDX_FN void copy_part(u32 to, u64 map, u32 barrier, u32 k, u32 line, u32 z) {
       "l"(map), "r"(barrier), "r"(k), "r"(line), "r"(z)
       : "memory");
 }
+/// The same of batch z, of which `Heads` neighbours are a dim of their own; 0: none are.
+template <u32 Heads>
+SDX_FN void copy_of_batch(u32 to, u64 map, u32 barrier, u32 k, u32 line, u32 z) {
+  if constexpr (Heads == 0)
+    copy_part(to, map, barrier, k, line, z);
+  else
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
+        "[%2];" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(k), "r"(line), "r"(z % Heads), "r"(z / Heads)
+        : "memory");
+}
 /// Issues an im2col copy of images: what lies under one tap of the filter for many outputs, 128 bytes of channels (or
 /// 64) from `channel` on, beginning with the output whose window begins at (image, y, x). The tap is an offset to the
 /// right and down from there.

@@ -90,7 +90,7 @@ void fields(A& a, typename A::template Ref<LibraryCall> l) {
 
 template <typename A>
 void fields(A& a, typename A::template Ref<CopiedOperand> t) {
-  a(t.buffer, t.offset, t.pitch, t.batch, t.across, t.inner);
+  a(t.buffer, t.offset, t.pitch, t.batch, t.across, t.inner, t.heads, t.head);
 }
 
 template <typename A>

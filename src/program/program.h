@@ -75,6 +75,9 @@ struct CopiedOperand {
   /// With `across`: only so many lines are contiguous; the others are as many matrices, `batch` elements apart, as it
   /// takes. 0: all are contiguous.
   std::int64_t inner = 0;
+  /// So many neighbouring batches (heads between tokens) are `head` elements apart, and each such group `batch`. 0: all
+  /// batches are `batch` apart.
+  std::int64_t heads = 0, head = 0;
 };
 struct CopiedOperands {
   CopiedOperand a, b;

@@ -144,8 +144,9 @@ class Validator {
               "a kernel copies operands that it does not have");
       if (x == &o.a && !o.windows.empty()) continue;
       require(x->offset >= 0 && x->pitch > 0 && x->batch >= 0 &&
-                  std::max(x->pitch, x->batch) < (std::int64_t{1} << 39) && x->inner >= 0 &&
-                  x->inner < (std::int64_t{1} << 31),
+                  std::max({x->pitch, x->batch, x->head}) < (std::int64_t{1} << 39) && x->inner >= 0 &&
+                  std::max(x->inner, x->heads) < (std::int64_t{1} << 31) && x->heads >= 0 &&
+                  (x->heads == 0 || (x->head > 0 && x->batch > 0 && x->inner == 0)),
               "a kernel copies operands that it does not have");
     }
     require(tiling.rows <= 256 && tiling.cols <= 256 && tiling.splits == 1 && !tiling.few_rows,

@@ -31,6 +31,16 @@ GpuCall::Map map_of(const CopiedOperand& operand, const ProblemSizes& s, std::in
   // The stride of a dim of size 1 is not used, but must be valid.
   map.info.strides = {bytes, pitch * bytes, (matrices > 1 ? batch : pitch) * bytes};
   map.info.box = {operand.across ? kAcross : step, operand.across ? kAcross : static_cast<std::uint32_t>(box), 1};
+  if (operand.heads > 0) {
+    const auto heads = static_cast<std::uint64_t>(operand.heads), head = static_cast<std::uint64_t>(operand.head),
+               groups = std::max<std::uint64_t>(map.info.dims[2] / heads, 1);
+    map.info.rank = 4;
+    map.info.dims[2] = heads;
+    map.info.dims[3] = groups;
+    map.info.strides[2] = head * bytes;
+    map.info.strides[3] = (groups > 1 ? batch : head) * bytes;
+    map.info.box[3] = 1;
+  }
   return map;
 }
 

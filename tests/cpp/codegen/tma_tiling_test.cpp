@@ -70,6 +70,31 @@ TEST(CopiedOperand, ContiguousLinesOfSeveralMatrices) {
   EXPECT_FALSE(copied_across(narrow, one, line, k, Expr(32)));
 }
 
+// Four heads of 192 elements, which lie between the tokens: batch 4 b + h.
+TEST(CopiedOperand, HeadsBetweenTokens) {
+  Vars v;
+  v.z = loop_var(symbol(0, "n") * Expr(4));
+  const Expr b = idx::floordiv(v.z, 4), h = idx::mod(v.z, 4);
+  const auto rows = v.of(b * Expr(307200) + h * Expr(768) + v.line * Expr(3072) + v.index * Expr(8) + Expr(16));
+  ASSERT_TRUE(rows);
+  EXPECT_EQ(rows->pitch, 3072);
+  EXPECT_EQ(rows->heads, 4);
+  EXPECT_EQ(rows->head, 768);
+  EXPECT_EQ(rows->batch, 307200);
+  EXPECT_EQ(rows->offset, 16);
+  const Expr k = loop_var(96);
+  const auto across = copied_across(b * Expr(73728) + h * Expr(192) + k * Expr(768) + v.line, v.z, v.line, k, Expr());
+  ASSERT_TRUE(across);
+  EXPECT_EQ(across->pitch, 768);
+  EXPECT_EQ(across->heads, 4);
+  EXPECT_EQ(across->head, 192);
+  EXPECT_EQ(across->batch, 73728);
+  // A stride that is no multiple of 16 bytes, one operand for all heads, and two divisors.
+  EXPECT_FALSE(v.of(b * Expr(307200) + h * Expr(764) + v.line * Expr(3072) + v.index * Expr(8)));
+  EXPECT_FALSE(v.of(b * Expr(307200) + v.line * Expr(3072) + v.index * Expr(8)));
+  EXPECT_FALSE(v.of(idx::floordiv(v.z, 2) * Expr(307200) + h * Expr(768) + v.line * Expr(3072) + v.index * Expr(8)));
+}
+
 TEST(TmaCandidates, ContiguousColumnsComeInSixtyFours) {
   const Chip& chip = chip_of("sm_90a");
   const auto all = tma_candidates(chip, 768, true, true, false), across = tma_candidates(chip, 768, true, true, true);

@@ -77,6 +77,27 @@ TEST(OperandMaps, ContiguousLines) {
   EXPECT_EQ(operand_maps(operands, t, {8, 256, 384, 196}, {}, 2)[1].info.dims[2], 1U);
 }
 
+// Heads between tokens: batches have two dims.
+TEST(OperandMaps, BatchesOfHeads) {
+  CopiedOperands operands;
+  operands.a = {.buffer = 0, .offset = 8, .pitch = 2048, .batch = 500 * 2048, .heads = 4, .head = 512};
+  operands.b = {.buffer = 1, .pitch = 6144, .batch = 504 * 6144, .across = true, .heads = 4, .head = 512};
+  GpuTiling t;
+  t.rows = t.cols = 128;
+  t.tma = true;
+  const auto maps = operand_maps(operands, t, {32, 500, 512, 504}, {}, 2);
+  const TensorMapInfo &a = maps[0].info, &b = maps[1].info;
+  EXPECT_EQ(a.rank, 4);
+  EXPECT_EQ(a.dims, (decltype(a.dims){504, 500, 4, 8}));
+  EXPECT_EQ(a.strides, (decltype(a.strides){2, 4096, 1024, 500 * 4096}));
+  EXPECT_EQ(a.box, (decltype(a.box){64, 128, 1, 1}));
+  EXPECT_EQ(b.dims, (decltype(b.dims){512, 504, 4, 8}));
+  EXPECT_EQ(b.strides, (decltype(b.strides){2, 12288, 1024, 504 * 12288}));
+  EXPECT_EQ(b.box, (decltype(b.box){64, 64, 1, 1}));
+  // The stride of a dim of one group is not used.
+  EXPECT_EQ(operand_maps(operands, t, {4, 500, 512, 504}, {}, 2)[0].info.strides[3], 1024U);
+}
+
 // 3 images of 56 x 40 pixels with 128 channels under a filter of 3 x 3 with padding 1.
 struct Images {
   CopiedOperands operands;
