@@ -48,7 +48,7 @@ class ObliviousTrees(nn.Module):
         self.register_buffer("codes", torch.stack([codes, 1 - codes], -1).float())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        values = torch.einsum("bi,itd->btd", x, entmax(self.choice, 0))
+        values = torch.einsum("bi,itd->btd", x, entmax(self.choice.float(), 0).to(x.dtype))
         asked = (values - self.thresholds) * torch.exp(-self.temperature)
         answers = entmoid(torch.stack([-asked, asked], -1))
         chances = torch.einsum("btds,dcs->btdc", answers, self.codes).prod(2)

@@ -314,6 +314,11 @@ class SlotAttention(nn.Module):
         for _ in range(3):
             layers += [nn.ConvTranspose2d(c, c, 5, 2, 2, output_padding=1), nn.ReLU()]
         self.decoder = nn.Sequential(*layers, nn.Conv2d(c, c, 5, padding=2), nn.ReLU(), nn.Conv2d(c, 4, 3, padding=1))
+        for layer in self.modules():  # pictures and masks that differ
+            if isinstance(layer, nn.ConvTranspose2d):
+                nn.init.normal_(layer.weight, std=(8 / (25 * c)) ** 0.5)
+            elif isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(layer.weight)
 
     def grid(self, side: int) -> torch.Tensor:
         y, x = torch.meshgrid(torch.linspace(0, 1, side), torch.linspace(0, 1, side), indexing="ij")
