@@ -163,6 +163,7 @@ class Aster(nn.Module):
         self.embed, self.cell = nn.Embedding(letters + 1, 512), nn.GRUCell(c + 512, 512)
         self.query, self.key, self.score = nn.Linear(512, 512), nn.Linear(c, 512), nn.Linear(512, 1, bias=False)
         self.last = nn.Linear(512, letters)
+        keep_most(self)
 
     def matrix(self, places: torch.Tensor, height: int, width: int) -> torch.Tensor:
         """What a thin plate spline through the points gives at each pixel, as sums of the points' new places."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import nn
-from zoo_inputs import Inputs, normal, tokens
+from zoo_inputs import Inputs, normal, pictures, tokens
 
 
 class Tacotron(nn.Module):
@@ -181,6 +181,11 @@ class MelGan(nn.Module):
             self.residuals.append(nn.ModuleList(self.residual(width, 3**k) for k in range(3)))
             self.shorts.append(nn.ModuleList(nn.Conv1d(width, width, 1) for _ in range(3)))
         self.last = nn.Sequential(nn.LeakyReLU(0.2), nn.ReflectionPad1d(3), nn.Conv1d(width, 1, 7), nn.Tanh())
+        for layer in self.modules():  # sound that depends on the spectrum
+            if isinstance(layer, nn.ConvTranspose1d):
+                nn.init.normal_(layer.weight, std=(2 * layer.in_channels) ** -0.5)
+            elif isinstance(layer, nn.Conv1d):
+                nn.init.kaiming_normal_(layer.weight, nonlinearity="linear")
 
     def residual(self, c: int, dilation: int) -> nn.Module:
         return nn.Sequential(
@@ -210,14 +215,7 @@ class XVector(nn.Module):
         ):
             layers += [nn.Conv1d(a, b, size, dilation=dilation), nn.ReLU(), nn.BatchNorm1d(b)]
         self.frames, self.one = nn.Sequential(*layers), nn.Linear(3000, 512)
-        self.two = nn.Sequential(
-            nn.ReLU(),
-            nn.BatchNorm1d(512),
-            nn.Linear(512, 512),
-            nn.ReLU(),
-            nn.BatchNorm1d(512),
-            nn.Linear(512, speakers),
-        )
+        self.two = nn.Sequential(nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, speakers))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         x = self.frames(x - x.mean(2, keepdim=True))
@@ -348,11 +346,11 @@ class SincNet(nn.Module):
     def __init__(self, samples: int = 3200, filters: int = 80, taps: int = 251, speakers: int = 462):
         super().__init__()
         self.low, self.band = (
-            nn.Parameter(torch.linspace(30, 7000, filters)),
-            nn.Parameter(torch.rand(filters) * 200 + 50),
+            nn.Parameter(torch.linspace(30, 7000, filters).half().float()),
+            nn.Parameter((torch.rand(filters) * 200 + 50).half().float()),
         )
         n = (taps - 1) // 2
-        self.register_buffer("times", 2 * math.pi * torch.arange(-n, 0) / 16000)
+        self.register_buffer("steps", torch.arange(-n, 0.0))
         self.register_buffer("window", 0.54 - 0.46 * torch.cos(2 * math.pi * torch.arange(n) / taps))
         sizes, length = [], samples
         for size in (taps, 5, 5):
@@ -362,20 +360,18 @@ class SincNet(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm((c, n)) for c, n in zip((filters, 60, 60), sizes, strict=True))
         layers: list[nn.Module] = [nn.LayerNorm(60 * length)]
         for k in range(3):
-            layers += [nn.Linear(2048 if k else 60 * length, 2048), nn.BatchNorm1d(2048), nn.LeakyReLU(0.2)]
+            layers += [nn.Linear(2048 if k else 60 * length, 2048), nn.LayerNorm(2048), nn.LeakyReLU(0.2)]
         self.head, self.input_norm = (
             nn.Sequential(*layers, nn.Linear(2048, speakers), nn.LogSoftmax(1)),
             nn.LayerNorm(samples),
         )
 
     def forward(self, sound: torch.Tensor) -> torch.Tensor:
-        low = 50 + self.low.abs()
-        high = (low + 50 + self.band.abs()).clamp(50, 8000)
-        t = self.times.float()
-        left = (torch.sin(high[:, None].float() * t) - torch.sin(low[:, None].float() * t)) / (t / 2) * self.window
-        whole = torch.cat([left, 2 * (high - low)[:, None].float(), left.flip(1)], 1) / (
-            2 * (high - low)[:, None].float()
-        )
+        low = 50 + self.low.float().abs()  # in Hz, of which float16 has only every fourth
+        high = (low + 50 + self.band.float().abs()).clamp(50, 8000)
+        t = self.steps.float() * (2 * math.pi / 16000)
+        left = (torch.sin(high[:, None] * t) - torch.sin(low[:, None] * t)) / (t / 2) * self.window
+        whole = torch.cat([left, 2 * (high - low)[:, None], left.flip(1)], 1) / (2 * (high - low)[:, None])
         x = F.conv1d(self.input_norm(sound)[:, None], (whole[:, None] / 8).to(sound.dtype)).abs()
         x = F.leaky_relu(self.norms[0](F.max_pool1d(x, 3)), 0.2)
         for conv, norm in zip(self.convs, self.norms[1:], strict=True):
@@ -413,7 +409,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs]] = {
     "tacotron2": (Tacotron, tokens(60, 148)),
     "glow_tts_4": (GlowTts, letters),
     "mel_gan": (MelGan, normal((80, 40))),
-    "x_vector": (XVector, normal((24, 300))),
+    "x_vector": (XVector, lambda batch: (pictures(1, 24, 300)(batch)[0].squeeze(1),)),
     "rnn_transducer": (Transducer, spoken),
     "sepformer_2": (SepFormer, normal((1, 8000))),
     "big_vgan": (BigVgan, normal((100, 24))),
