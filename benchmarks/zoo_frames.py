@@ -61,6 +61,9 @@ class SlowFast(nn.Module):
                 path.append(nn.Sequential(*layers))
             slow, fast = 4 * width, 4 * width // share
         self.last = nn.Linear(slow + fast, classes)
+        for norm in self.modules():  # as keep_most
+            if isinstance(norm, nn.BatchNorm3d):
+                nn.init.ones_(norm.bias)
 
     def forward(self, video: torch.Tensor) -> torch.Tensor:
         slow, fast = F.relu(self.slow_first(video[:, :, :: self.ratio])), F.relu(self.fast_first(video))

@@ -365,6 +365,7 @@ class SoftmaxMixture(nn.Module):
         self.latent, self.prior = nn.Linear(620, experts * c), nn.Linear(620, experts, bias=False)
         self.bias = nn.Parameter(torch.zeros(words))
         nn.init.normal_(self.embed.weight, std=0.2)
+        nn.init.normal_(self.latent.weight, std=0.5)  # words that stand out
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         x = self.embed(ids)

@@ -225,25 +225,25 @@ class XVector(nn.Module):
 
 
 class Transducer(nn.Module):
-    """RNN transducer (Graves, 2012; He et al., 2019), half its layers: LSTMs with projections for sound, a network of labels,
+    """RNN transducer (Graves, 2012; He et al., 2019), half its layers: LSTMs and projections of sound, a network of labels,
     and the sums of all their pairs."""
 
     def __init__(self, mels: int = 80, width: int = 1024, c: int = 640, words: int = 1000):
         super().__init__()
-        self.early = nn.ModuleList(nn.LSTM(a, width, batch_first=True, proj_size=c) for a in (3 * mels, c))
-        self.late = nn.ModuleList(nn.LSTM(a, width, batch_first=True, proj_size=c) for a in (2 * c, c))
-        self.norms = nn.ModuleList(nn.LayerNorm(c) for _ in range(5))
-        self.embed, self.labels = nn.Embedding(words, 256), nn.LSTM(256, width, batch_first=True, proj_size=c)
+        inputs = (3 * mels, c, 2 * c, c, 256)  # four layers of sound, one of labels
+        self.lstms = nn.ModuleList(nn.LSTM(a, width, batch_first=True) for a in inputs)
+        self.lines = nn.ModuleList(nn.Linear(width, c) for _ in inputs)
+        self.norms, self.embed = nn.ModuleList(nn.LayerNorm(c) for _ in inputs), nn.Embedding(words, 256)
         self.sound, self.text, self.joint = nn.Linear(c, c), nn.Linear(c, c, bias=False), nn.Linear(c, words)
+
+    def layer(self, k: int, x: torch.Tensor) -> torch.Tensor:
+        return self.norms[k](self.lines[k](self.lstms[k](x)[0]))
 
     def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         x = x.unflatten(1, (-1, 3)).flatten(2)
-        for k, lstm in enumerate(self.early):
-            x = self.norms[k](lstm(x)[0])
-        x = torch.cat([x[:, ::2], x[:, 1::2]], 2)
-        for k, lstm in enumerate(self.late):
-            x = self.norms[2 + k](lstm(x)[0])
-        y = self.norms[4](self.labels(self.embed(F.pad(ids, (1, 0))))[0])
+        x = self.layer(1, self.layer(0, x))
+        x = self.layer(3, self.layer(2, torch.cat([x[:, ::2], x[:, 1::2]], 2)))
+        y = self.layer(4, self.embed(F.pad(ids, (1, 0))))
         both = torch.tanh(self.sound(x)[:, :, None] + self.text(y)[:, None])
         return self.joint(both).log_softmax(-1)
 
