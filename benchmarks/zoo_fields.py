@@ -8,8 +8,14 @@ the libraries' code.
 
 from __future__ import annotations
 
+import zoo_choices
+import zoo_densities
+import zoo_finders
+import zoo_forecasts
+import zoo_frames
 import zoo_images
 import zoo_motion
+import zoo_physics
 import zoo_relations
 import zoo_restoration
 import zoo_scenes
@@ -18,6 +24,9 @@ import zoo_sets
 import zoo_signals
 import zoo_sounds
 import zoo_tables
+import zoo_texts
+import zoo_views
+import zoo_voices
 
 #: Functions that make the module, and its inputs for a batch.
 FIELDS = (
@@ -31,4 +40,13 @@ FIELDS = (
     | zoo_sequences.MODELS
     | zoo_relations.MODELS
     | zoo_tables.MODELS
+    | zoo_forecasts.MODELS
+    | zoo_densities.MODELS
+    | zoo_views.MODELS
+    | zoo_texts.MODELS
+    | zoo_choices.MODELS
+    | zoo_physics.MODELS
+    | zoo_voices.MODELS
+    | zoo_frames.MODELS
+    | zoo_finders.MODELS
 )
