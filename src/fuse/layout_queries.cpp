@@ -141,15 +141,17 @@ bool overlaps_on_average(const Expr& index, const Expr& r) {
   });
   std::int64_t taps = 0, results = 0, first = 0, last = 0, begin = 0, end = 0;
   if (index->has_load || others.size() != 1 || !mentions(index, r) || !is_const_int(r->args[0], taps) ||
-      !is_const_int(others[0]->args[0], results) || results < 2)
+      !is_const_int(others[0]->args[0], results) || results < 4)
     return false;
   const auto at = [&](std::int64_t result, std::int64_t tap, std::int64_t& to) {
     return is_const_int(substitute(index, {{others[0], Expr(result)}, {r, Expr(tap)}}), to);
   };
-  if (!at(0, taps / 2, first) || !at(results - 1, taps / 2, last) || !at(results / 2, 0, begin) ||
-      !at(results / 2, taps - 1, end))
+  // In the middle of the results, where few taps are held.
+  const std::int64_t quarter = results / 4;
+  if (!at(quarter, taps / 2, first) || !at(3 * quarter, taps / 2, last) || !at(2 * quarter, 0, begin) ||
+      !at(2 * quarter, taps - 1, end))
     return false;
-  const double step = std::abs(static_cast<double>(last - first)) / static_cast<double>(results - 1);
+  const double step = std::abs(static_cast<double>(last - first)) / static_cast<double>(2 * quarter);
   return step < std::abs(static_cast<double>(end - begin)) + 1 && end != begin;
 }
 
