@@ -47,16 +47,18 @@ Filled without_filling(const Expr& body, const Expr& inner) {
 
 std::optional<GpuGenerator::Blocks> GpuGenerator::blocks_of(const FlatLoop& f, const Packing& p, bool overlaps) const {
   const Expr inner = f.vars.back();
-  Exprs certain, crossing;
   const Filled filled = without_filling(f.body, inner);
-  certain_loads(filled.body, [&](const Expr& l) { certain.push_back(l); });
-  // Loads under another condition would read what doesn't exist.
-  if (all_loads(filled.body).size() != certain.size() || (filled.end > 0 && !p.loads.empty())) return {};
-  const auto contains = [](const Exprs& all, const Expr& e) {
-    return std::any_of(all.begin(), all.end(), [&](const Expr& x) { return same(x, e); });
-  };
-  for (const Expr& l : certain)
-    if (uses_var(l, inner) && !contains(p.loads, l) && !contains(crossing, l)) crossing.push_back(l);
+  std::vector<GuardedLoad> crossing;
+  const std::vector<GuardedLoad> loads = guarded_loads(filled.body);
+  if (loads.empty() || (filled.end > 0 && !p.loads.empty())) return {};
+  for (const GuardedLoad& g : loads) {
+    const bool packed = std::ranges::any_of(p.loads, [&](const Expr& l) { return same(l, g.load); }) ||
+                        std::ranges::any_of(p.pieces, [&](const Piece& x) { return same(x.load, g.load); });
+    if (uses_var(g.load, inner) && !packed)
+      crossing.push_back(g);
+    else if (!g.conditions.empty() && !packed)
+      return {};  // would be read where it does not exist
+  }
   if (crossing.empty() || crossing.size() > kMostOperands) return {};
   Expr elements = 1;
   for (const Expr& v : f.vars) elements = elements * v->args[0];
@@ -65,12 +67,19 @@ std::optional<GpuGenerator::Blocks> GpuGenerator::blocks_of(const FlatLoop& f, c
     const Expr& across = f.vars[k];
     std::int64_t n = 0;
     if (!is_const_int(across->args[0], n) || (overlaps ? n < p.length : n % p.length != 0)) continue;
-    Blocks b{k, p, crossing, overlaps};
-    const bool suits = std::all_of(crossing.begin(), crossing.end(), [&](const Expr& l) {
+    Blocks b{k, p, {}, {}, overlaps};
+    const bool suits = std::all_of(crossing.begin(), crossing.end(), [&](const GuardedLoad& g) {
+      const Expr& l = g.load;
       Expr step, rest;
-      return static_cast<int>(size_of(l->dtype)) * p.length <= 16 &&
-             idx::split_affine(l->args[0], across, step, rest) && is_const(step, 1) &&
-             (overlaps || multiple_of(rest, p.length, b.packing.multiples));
+      if (static_cast<int>(size_of(l->dtype)) * p.length > 16) return false;
+      if (g.conditions.empty() && idx::split_affine(l->args[0], across, step, rest)) {
+        b.crossing.push_back(l);
+        return is_const(step, 1) && (overlaps || multiple_of(rest, p.length, b.packing.multiples));
+      }
+      const std::optional<Expr> whole =
+          g.times == 1 ? whole_packs(l->args[0], g.conditions, across, p.length) : std::nullopt;
+      if (whole) b.pieces.push_back({l, inside_of(g), *whole});
+      return whole.has_value();
     });
     // Packs of the other operands, and of the result, start at any value of `across`.
     if (suits) return b;
@@ -82,7 +91,8 @@ std::optional<GpuGenerator::Blocks> GpuGenerator::blocks_of(const FlatLoop& f, c
 std::optional<GpuGenerator::Blocks> GpuGenerator::overlapping_blocks_of(const FlatLoop& f, int least) const {
   std::int64_t n = 0;
   if (!row_options_.any_address || !in_blocks_ || !is_const_int(f.vars.back()->args[0], n)) return {};
-  const Packing p = find_packing({f.body}, {{kernel_.stages[0].out, f.offset}}, f.vars.back(), true);
+  Packing p = find_packing({f.body}, {{kernel_.stages[0].out, f.offset}}, f.vars.back(), true);
+  add_pieces({f.body}, f.vars.back(), p);
   if (p.length < least || n < p.length) return {};
   return blocks_of(f, p, true);
 }
@@ -125,19 +135,47 @@ void GpuGenerator::blocks(const FlatLoop& f, const Blocks& b) {
   bind_block(base, emit_.value(group));
   std::vector<std::pair<Expr, std::string>> held;
   for (const Expr& l : b.crossing) held.emplace_back(l, emit_.fresh("b"));
+  for (const Piece& piece : b.pieces) held.emplace_back(piece.load, emit_.fresh("b"));
   for (const auto& [l, name] : held)
     emit_.line(fmt::format("Pack<{}, {}> {}[{}];", storage_name(l->dtype), length, name, length));
-  const std::string k = emit_.fresh("k");
-  emit_.line("#pragma unroll");
-  emit_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", k, length));
+  // Of what the block holds of loads from number `first` to before `last`; `load_row` loads along one row, binding
+  // `at`.
   const std::int64_t end = without_filling(f.body, inner).end;  // beyond, the last element is read again
-  bind(at, end > 0 ? fmt::format("min({0}({1} + {2}), {0}({3}))", emit_.type_of(at), emit_.value(base), k, end - 1)
-                   : fmt::format("{} + {}", emit_.value(base), k));
-  for (const auto& [l, name] : held) {
+  const auto rows_of = [&](std::size_t first, std::size_t last, const auto& load_row) {
+    if (first == last) return;
+    const std::string k = emit_.fresh("k");
+    emit_.line("#pragma unroll");
+    emit_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", k, length));
+    bind(at, end > 0 ? fmt::format("min({0}({1} + {2}), {0}({3}))", emit_.type_of(at), emit_.value(base), k, end - 1)
+                     : fmt::format("{} + {}", emit_.value(base), k));
+    for (std::size_t i = first; i < last; ++i) load_row(i, fmt::format("{}[{}]", held[i].second, k));
+    emit_.close();
+  };
+  const std::size_t always = b.crossing.size();
+  const auto load_pack_of_row = [&](std::size_t i, const std::string& name) {
+    const Expr& l = held[i].first;
     const std::string from = emit_.value(substitute(l->args[0], {{inner, at}, {across, row}}));
-    emit_.line(fmt::format("{}[{}] = load_pack<{}>({} + {});", name, k, length, emit_.buffer(l->value), from));
+    emit_.line(fmt::format("{} = load_pack<{}>({} + {});", name, length, emit_.buffer(l->value), from));
+  };
+  rows_of(0, always, load_pack_of_row);
+  for (std::size_t i = always; i < held.size(); ++i) {
+    const Piece& p = b.pieces[i - always];
+    const auto in_row = [&](const Expr& e) { return substitute(e, {{inner, at}}); };
+    const Piece of_row = {in_row(p.load), in_row(p.inside), in_row(p.whole)};
+    const auto load_mostly = [&](std::size_t, const std::string& name) {
+      load_piece(of_row, name, length, across, row);
+    };
+    if (uses_var(p.whole, inner)) {
+      rows_of(i, i + 1, load_mostly);
+      continue;
+    }
+    emit_.open(fmt::format("if ({})", emit_.value(substitute(p.whole, {{across, row}}))));
+    rows_of(i, i + 1, load_pack_of_row);
+    emit_.close();
+    emit_.open("else");
+    rows_of(i, i + 1, [&](std::size_t, const std::string& name) { load_elements(of_row, name, length, across, row); });
+    emit_.close();
   }
-  emit_.close();
 
   const std::string j = emit_.fresh("j");
   emit_.line("#pragma unroll");

@@ -21,6 +21,7 @@ GpuGenerator::GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& optio
       least_threads_(options.least_threads),
       row_options_{options.row_bytes, options.any_address, options.packs_float8},
       guarded_loads_(options.guarded_loads),
+      quad_gathers_(options.quad_gathers),
       range_(options.from_inputs),
       emit_(text_) {
   emit_.plain_reductions = true;
@@ -351,16 +352,12 @@ bool multiple_of(const Expr& e, int n, Exprs& conditions) {
   }
 }
 
-namespace {
-
 int instruction_count(const Expr& x) {
   const bool hard = (x->op >= Op::kSin && x->op <= Op::kErf) || x->op == Op::kPow || x->op == Op::kRandom;
   const bool function = (x->op >= Op::kExp && x->op <= Op::kRsqrt) || x->op == Op::kSigmoid || x->op == Op::kDiv ||
                         x->op == Op::kReciprocal;
   return (hard ? 40 : function ? 12 : 1) * (x->dtype == DType::kFloat64 ? 4 : 1);
 }
-
-}  // namespace
 
 int instructions(const Expr& e) {
   int n = 0;

@@ -13,11 +13,19 @@
 
 namespace sardonyx::codegen {
 
+/// A load whose packs along a variable mostly follow memory (gpu_pieces.cpp).
+struct Piece {
+  Expr load;
+  Expr inside;  ///< where it is evaluated
+  Expr whole;   ///< for a pack's first position: all elements are inside and follow one another
+};
+
 /// Accesses along one variable that can be vectorised with packs of `length` elements.
 struct Packing {
   int length = 1;   ///< elements; 1: no packs
   Exprs loads;      ///< flat, contiguous along the variable, and aligned
   Exprs multiples;  ///< must be multiples of the length at run time for packs to be used
+  std::vector<Piece> pieces;
 };
 
 struct RowStage {
@@ -93,6 +101,7 @@ class GpuGenerator {
   // ---- gpu_map.cpp: one thread per element or pack
   void map(const FlatLoop& f);
   void map_packs(const FlatLoop& f, const Packing& p);
+  bool has_one_body(const Exprs& leaves) const;
   struct Segments {
     std::vector<Segment> parts;
     Packing packing;
@@ -104,12 +113,32 @@ class GpuGenerator {
   void load_packs(const Expr& body, const Packing& p, const Expr& inner, const Expr& base,
                   std::vector<std::pair<Expr, std::string>>& packs);
 
+  // ---- gpu_pieces.cpp: packs that mostly follow memory
+  struct GuardedLoad {
+    Expr load;
+    Exprs conditions;  ///< under which it is evaluated
+    int times = 1;     ///< in how many places
+  };
+  static std::vector<GuardedLoad> guarded_loads(const Expr& body);
+  static Expr inside_of(const GuardedLoad& g);
+  /// For a load's offset and the conditions on it: whether the pack of elements from `var` on is whole, if it is for
+  /// most values of `var`, whose values must all be known.
+  std::optional<Expr> whole_packs(const Expr& offset, const Exprs& conditions, const Expr& var, int length) const;
+  void add_pieces(const Exprs& bodies, const Expr& var, Packing& p) const;
+  void load_piece(const Piece& piece, const std::string& name, int length, const Expr& var, const Expr& first);
+  void load_elements(const Piece& piece, const std::string& name, int length, const Expr& var, const Expr& first);
+
+  // ---- gpu_gathers.cpp
+  /// Elements of a pack with which a loop is fastest whose packs may have `p.length`.
+  int gather_length(const FlatLoop& f, const Packing& p) const;
+
   // ---- gpu_blocks.cpp: a block per thread, transposed in registers
   struct Blocks {
-    std::size_t across = 0;  ///< number of the variable along which the transposed operands are contiguous
-    Packing packing;         ///< along the innermost variable; `length` elements along both
-    Exprs crossing;          ///< loads that are transposed
-    bool overlaps = false;   ///< the last block along a variable overlaps with the one before
+    std::size_t across = 0;     ///< number of the variable along which the transposed operands are contiguous
+    Packing packing;            ///< along the innermost variable; `length` elements along both
+    Exprs crossing;             ///< loads that are transposed
+    std::vector<Piece> pieces;  ///< others, whose packs along the variable are mostly whole
+    bool overlaps = false;      ///< the last block along a variable overlaps with the one before
   };
   /// Whether a loop whose result has packs can be computed in blocks, and pays: it has operands without packs.
   std::optional<Blocks> blocks_of(const FlatLoop& f, const Packing& p, bool overlaps) const;
@@ -302,7 +331,7 @@ class GpuGenerator {
   bool in_blocks_, loads_first_, half_extremes_, matrix_windows_;
   std::int64_t least_threads_;
   RowOptions row_options_;
-  bool guarded_loads_ = false;
+  bool guarded_loads_ = false, quad_gathers_ = false;
   std::vector<std::string> fills_;  // statements that follow a window's loads
   IndexRange range_;
   std::string text_;
@@ -330,13 +359,18 @@ bool has_small_offsets(const Value& v);
 bool in_bounds(const Expr& load);
 /// Distinct loads of `e`, including those inside reductions.
 Exprs all_loads(const Expr& e);
-/// Approximate number of instructions of one evaluation.
+/// Approximate number of instructions of one evaluation, and of one operation.
 int instructions(const Expr& e);
+int instruction_count(const Expr& operation);
 /// Calls `f` with every load that is evaluated whenever `e` is, except those inside reductions.
 void certain_loads(const Expr& e, const std::function<void(const Expr&)>& f);
 /// Whether `body` is a select whose condition is the same for all values of `inner`.
 bool splits(const Expr& body, const Expr& inner);
 bool uses_var(const Expr& e, const Expr& var);
+/// Whether `e` depends on no other variable, symbol or tensor.
+bool only_of(const Expr& e, const Expr& var);
+/// The part of a sum that depends on `var`.
+Expr part_along(const Expr& e, const Expr& var);
 /// "b" of a value's bits, "element of the pack" in C++.
 std::string element_text(DType t, const std::string& bits);
 std::string bits_text(DType t, const std::string& x);

@@ -96,7 +96,7 @@ void find_segments(const Expr& body, const Expr& inner, std::int64_t n, std::vec
 // for one element after the other, while threads with one element each mostly agree.
 bool divides_packs(const Expr& body, const Expr& inner, const Packing& p) {
   std::int64_t n = 0;
-  if (!p.loads.empty() || !is_const_int(inner->args[0], n)) return false;
+  if (!p.loads.empty() || !p.pieces.empty() || !is_const_int(inner->args[0], n)) return false;
   std::vector<GpuGenerator::Segment> parts;
   find_segments(body, inner, n, parts);
   return std::ranges::any_of(parts, [&](const auto& part) { return part.low % p.length != 0; });
@@ -114,10 +114,11 @@ std::optional<GpuGenerator::Segments> GpuGenerator::segments_of(const FlatLoop& 
   Exprs bodies;
   for (const Segment& part : s.parts) leaves(part.body, f.vars.back(), bodies);
   s.packing = find_packing(bodies, {{kernel_.stages[0].out, f.offset}}, f.vars.back(), true);
+  add_pieces(bodies, f.vars.back(), s.packing);
   const std::int64_t v = s.packing.length;
   if (v <= 2 * aligned || s.parts.size() > kMostParts) return {};
   // Loads of another kind would be repeated where packs overlap.
-  if (s.packing.loads.empty()) return {};
+  if (s.packing.loads.empty() && s.packing.pieces.empty()) return {};
   std::int64_t single = 0;
   for (Segment& part : s.parts) {
     const std::int64_t length = part.high - part.low;
@@ -170,6 +171,12 @@ void GpuGenerator::segments(const FlatLoop& f, const Segments& s) {
   work_ = work_ * v;
 }
 
+// Whether there is one body, beside constants where packs may begin at any element.
+bool GpuGenerator::has_one_body(const Exprs& leaves) const {
+  const auto with_loads = std::ranges::count_if(leaves, [](const Expr& e) { return e->has_load; });
+  return leaves.size() == 1 || (row_options_.any_address && with_loads == 1);
+}
+
 void GpuGenerator::map(const FlatLoop& loop) {
   FlatLoop f = loop;
   if (!f.vars.empty() && has_far_sines(f.body)) f.body = merge_selected_sines(f.body, f.vars.back());
@@ -189,13 +196,16 @@ void GpuGenerator::map(const FlatLoop& loop) {
       while (p.length > 1 && is_const_int(n, c) && c % p.length != 0) p.length /= 2;
       if (!is_const(n)) p.multiples.push_back(n);
     }
+    add_pieces(bodies, f.vars.back(), p);
     std::optional<Blocks> b;
-    if (in_blocks_ && p.length > 1 && bodies.size() == 1 && !n->has_var) b = blocks_of(f, p, false);
-    if (bodies.size() == 1)
+    const bool one_body = has_one_body(bodies);
+    if (in_blocks_ && p.length > 1 && one_body && !n->has_var) b = blocks_of(f, p, false);
+    if (one_body)
       if (const std::optional<Blocks> o = overlapping_blocks_of(f, b ? 2 * p.length : 2)) return blocks(f, *o);
     const std::optional<JoinedRows> j = p.length <= 2 ? joined_rows_of(f) : std::nullopt;
     if (!j || j->length <= p.length)
-      if (const std::optional<Segments> s = segments_of(f, p.loads.empty() ? 1 : p.length)) return segments(f, *s);
+      if (const std::optional<Segments> s = segments_of(f, p.loads.empty() && p.pieces.empty() ? 1 : p.length))
+        return segments(f, *s);
     if (!b && p.length > 1 && divides_packs(f.body, f.vars.back(), p)) p = {};
     if (p.length == 1 && suits_lines(f)) {
       lines(f);
@@ -208,6 +218,7 @@ void GpuGenerator::map(const FlatLoop& loop) {
       work_ = work_ * j->length;
       p.length = 1;
     }
+    if (!b && from == "0") p.length = gather_length(f, p);
     if (b && from == "0") {
       blocks(f, *b);
       in_blocks = true;
@@ -267,6 +278,14 @@ void GpuGenerator::load_packs(const Expr& body, const Packing& p, const Expr& in
     }
     if (!uses_var(l, inner)) emit_.value(l);  // once for all elements of the pack
   });
+  const Exprs loads = all_loads(body);
+  for (const Piece& piece : p.pieces) {
+    if (std::ranges::none_of(loads, [&](const Expr& l) { return same(l, piece.load); })) continue;
+    const std::string name = emit_.fresh("v");
+    emit_.line(fmt::format("Pack<{}, {}> {};", storage_name(piece.load->dtype), p.length, name));
+    load_piece(piece, name, p.length, inner, base);
+    packs.emplace_back(piece.load, name);
+  }
 }
 
 void GpuGenerator::pack_body(const Expr& body, const Packing& p, const Expr& inner, const Expr& base,

@@ -41,16 +41,8 @@ const char* element(DType t) {
 
 // The unsigned integer of this size, for elements that are only moved.
 const char* bits(DType t) {
-  switch (size_of(t)) {
-    case 1:
-      return "u8";
-    case 2:
-      return "u16";
-    case 4:
-      return "u32";
-    default:
-      return "u64";
-  }
+  const std::size_t n = size_of(t);
+  return n == 1 ? "u8" : n == 2 ? "u16" : n == 4 ? "u32" : "u64";
 }
 
 std::int64_t round_up(std::int64_t x, std::int64_t to) { return std::max<std::int64_t>(1, (x + to - 1) / to) * to; }
@@ -215,6 +207,16 @@ class Routine {
     return true;
   }
 
+  // Rows of a part of columns where `strips` workgroups would leave most of the device idle; 0: they are not divided.
+  std::int64_t rows_of_part(const Expr& rows, const Expr& strips, int lanes) const {
+    std::int64_t n = 0, count = 0, all = 0;
+    if (!chip_.policy.long_rows || !is_const_int(rows, n) || !is_const_int(strips, count)) return 0;
+    if (!is_const_int(in(0).elements(), all) || all >= std::int64_t{1} << 31) return 0;  // indices have 32 bits
+    const std::int64_t round = kWorkgroup / lanes * sdx::layout::kScanSegment;
+    const std::int64_t parts = std::min(chip_.product().units / std::max<std::int64_t>(count, 1), n / round);
+    return parts < 2 ? 0 : round_up((n + parts - 1) / parts, round);
+  }
+
   // Lines whose elements are next to each other, or whose neighbours are. Of few long ones, parts are summed first.
   bool scan() {
     using namespace sdx::layout;
@@ -256,6 +258,16 @@ class Routine {
     const bool many = is_const_int(strips_of(kMoreScanLanes), of_many) && of_many >= kManyStrips;
     const int lanes = is_const(divided, 0) ? 0 : many ? kMoreScanLanes : kScanLanes;
     const Expr groups = lanes > 0 ? strips_of(lanes) * Expr(kWorkgroup) : lines;
+    const std::int64_t rows = lanes > 0 && is_const(divided, 1) ? rows_of_part(n, strips_of(lanes), lanes) : 0;
+    if (rows > 0) {
+      const Expr count = idx::ceildiv(n, rows);
+      const int sums = workspace(DType::kUInt64, lines * count);
+      launch(fmt::format("routine_scan_column_totals<{}, {}, {}>(b0, b1, s0, s1, s2, s3);", lanes, product, reverse),
+             {0, sums}, {t, "u64"}, {sums}, {d[0], n, inner, rows}, groups * count);
+      launch(fmt::format("routine_scan_column_parts<{}, {}>(b0, b1, b2, s0, s1, s2, s3);", lanes, how),
+             {0, output(0), sums}, {t, t, "u64"}, {output(0)}, {d[0], n, inner, rows}, groups * count);
+      return true;
+    }
     launch(fmt::format("routine_scan_columns<{}, {}, {}>(b0, b1, s0, s1, s2, s3);", lanes,
                        !is_const_int(divided, either), how),
            {0, output(0)}, {t, t}, {output(0)}, {d[0], n, inner, select(divided, Expr(1), none)},

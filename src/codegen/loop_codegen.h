@@ -63,7 +63,7 @@ struct GpuLoopOptions {
   /// Whether a result of more than 16 bits is used for results of 16 bits alone.
   std::function<bool(const Value*)> is_for_halves;
   /// As in KernelPolicy.
-  bool packs_float8 = false, guarded_loads = false;
+  bool packs_float8 = false, guarded_loads = false, quad_gathers = false;
 };
 /// Where later stages quantise a maximum of dequantised elements again, by the same scale and zero point (MaxPool),
 /// takes the maximum of the elements themselves, which is the same.

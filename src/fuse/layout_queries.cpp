@@ -132,6 +132,29 @@ bool vectors_of_channels(const Expr& x, const Exprs& vars) {
 
 namespace {
 
+// Whether `index`, which is not affine in the reduced variable r, moves with another variable by less than a window on
+// average: an image is resized with several taps for each result, which are held inside of it.
+bool overlaps_on_average(const Expr& index, const Expr& r) {
+  Exprs others;
+  visit(index, [&](const Expr& x) {
+    if (x->op == Op::kVar && !same(x, r)) others.push_back(x);
+  });
+  std::int64_t taps = 0, results = 0, first = 0, last = 0, begin = 0, end = 0;
+  if (index->has_load || others.size() != 1 || !mentions(index, r) || !is_const_int(r->args[0], taps) ||
+      !is_const_int(others[0]->args[0], results) || results < 4)
+    return false;
+  const auto at = [&](std::int64_t result, std::int64_t tap, std::int64_t& to) {
+    return is_const_int(substitute(index, {{others[0], Expr(result)}, {r, Expr(tap)}}), to);
+  };
+  // In the middle of the results, where few taps are held.
+  const std::int64_t quarter = results / 4;
+  if (!at(quarter, taps / 2, first) || !at(3 * quarter, taps / 2, last) || !at(2 * quarter, 0, begin) ||
+      !at(2 * quarter, taps - 1, end))
+    return false;
+  const double step = std::abs(static_cast<double>(last - first)) / static_cast<double>(2 * quarter);
+  return step < std::abs(static_cast<double>(end - begin)) + 1 && end != begin;
+}
+
 // Whether windows of a reduction overlap along its variable r: it loads v[... i + r ...], as a convolution along time
 // does.
 bool overlaps_along(const ExprNode& reduce, const Expr& r) {
@@ -141,7 +164,11 @@ bool overlaps_along(const ExprNode& reduce, const Expr& r) {
   // In floating point: a model may give any step and dilation, whose product is no int64.
   const auto slides = [&](const Expr& index) {
     Expr dilation, rest, step, left;
-    if (!idx::split_affine(index, r, dilation, rest) || !is_const(dilation) || dilation->i == 0) return;
+    if (!idx::split_affine(index, r, dilation, rest)) {
+      found = found || overlaps_on_average(index, r);
+      return;
+    }
+    if (!is_const(dilation) || dilation->i == 0) return;
     visit(rest, [&](const Expr& i) {
       found = found || (i->op == Op::kVar && idx::split_affine(rest, i, step, left) && is_const(step) &&
                         std::abs(static_cast<double>(step->i)) <

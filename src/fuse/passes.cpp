@@ -101,12 +101,13 @@ constexpr Pass kPasses[] = {
      "additions.",
      [](const FuseOptions& o) { return o.conv_by_taps && !o.disabled; },
      [](PassState& s) { conv_by_taps(s.graph, s.options); }},
-    {"subpixel_convolution", "subpixel_convolution, unless fusion is off",
-     "Computes a transposed convolution as a convolution of all phases, which a loop puts side by side.",
+    {"subpixel_convolution", "unless fusion is off",
+     "Computes a transposed convolution of one pixel, and with subpixel_convolution others too, as a convolution of "
+     "all "
+     "phases, which a loop puts side by side.",
      "After types are final, which decide whether the weights are constants of their own; before inlining, which fuses "
      "later operations into the loop.",
-     [](const FuseOptions& o) { return o.subpixel_convolution && !o.disabled; },
-     [](PassState& s) { subpixel_convolution(s.graph, s.options); }},
+     [](const FuseOptions& o) { return !o.disabled; }, [](PassState& s) { subpixel_convolution(s.graph, s.options); }},
     {"widen_halves", "widen_halves, unless fusion is off", "Stores 16-bit floats in float32.",
      "Before tiles are accepted, so that GEMMs of the model's 16-bit floats are seen in float32.",
      [](const FuseOptions& o) { return o.widen_halves && !o.disabled; }, [](PassState& s) { widen_halves(s.graph); }},

@@ -160,6 +160,10 @@ class Splitter {
     }
     if (p.count < 2) return false;
     set_length(p, count);
+    std::int64_t n = 0, part = 0;
+    // Lengths are rounded up, so that fewer parts may have all elements; one without any would have no position.
+    if (arg && long_rows_ && is_const_int(count, n) && is_const_int(p.length, part))
+      p.count = std::min(p.count, (n + part - 1) / part);
     return !arg || p.even || (long_rows_ && is_const(count) && all_have_elements(count->i, p.count));
   }
 

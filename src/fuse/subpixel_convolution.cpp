@@ -12,6 +12,7 @@ namespace {
 // times the weight r + pad - stride * j, if there is one.
 struct Dim {
   std::int64_t stride = 1, kernel = 1, pad = 0;
+  bool single = false;  // the image has one element
   std::int64_t first = 0, taps = 1;
   Expr size;  // of the result of the convolution
   std::int64_t pad_end = 0;
@@ -30,6 +31,7 @@ bool find_taps(Dim& d) {
       const std::int64_t from = r + d.pad - t;
       if (from % d.stride != 0) continue;
       const std::int64_t j = from / d.stride;
+      if (d.single && j != 0) continue;
       d.first = any ? std::min(d.first, j) : j;
       last = any ? std::max(last, j) : j;
       any = true;
@@ -39,7 +41,9 @@ bool find_taps(Dim& d) {
 }
 
 // Why the convolution stays; null if it is replaced. An empty reason: it has nothing to do with this pass.
-const char* obstacle(const Node& n, const ConvOp& c, const std::unordered_set<const Node*>& constants, Phases& p) {
+// `all`: also of images of several pixels.
+const char* obstacle(const Node& n, const ConvOp& c, const std::unordered_set<const Node*>& constants, bool all,
+                     Phases& p) {
   const Value *x = n.inputs[0], *w = n.inputs[1], *out = n.outputs[0];
   if (!c.transposed || !is_float(x->dtype)) return "";
   if (c.groups != 1 || c.zeros != 0 || c.padding != 0) return "it has groups";
@@ -52,6 +56,11 @@ const char* obstacle(const Node& n, const ConvOp& c, const std::unordered_set<co
     if (c.dilations[k] != 1) return "it has dilations";
     if (!is_const_int(w->shape[k + 2], d.kernel) || !is_const_int(c.pads_begin[k], d.pad))
       return "its sizes are unknown";
+    // The windows of an image of one element do not overlap, whatever its stride: each result is a phase.
+    std::int64_t results = 0;
+    d.single = is_const(x->shape[k + 2], 1) && is_const_int(out->shape[k + 2], results) && results > 0;
+    if (d.single) d.stride = results;
+    if (!all && !d.single) return "";
     d.size = idx::ceildiv(out->shape[k + 2], d.stride);
     if (!find_taps(d) || !is_const_int(d.size - x->shape[k + 2] + Expr(d.first + d.taps - 1), d.pad_end) ||
         d.pad_end < 0)
@@ -61,7 +70,8 @@ const char* obstacle(const Node& n, const ConvOp& c, const std::unordered_set<co
     p.count *= d.stride;
     p.dims.push_back(std::move(d));
   }
-  if (p.count == 1 || after >= before) return "it has no strides, or not more taps than they skip";
+  if (p.count == 1 || after >= before)
+    return "its windows overlap everywhere: it has not more taps than its strides skip";
   return nullptr;
 }
 
@@ -131,7 +141,7 @@ void subpixel_convolution(Graph& g, const FuseOptions& options) {
     const auto* c = n.as<ConvOp>();
     if (!c || constants.count(&n)) continue;
     Phases p;
-    if (const char* why = obstacle(n, *c, constants, p)) {
+    if (const char* why = obstacle(n, *c, constants, options.subpixel_convolution, p)) {
       if (*why) remark(options, "subpixel_convolution", n.origin, [&] { return std::string(why); });
       continue;
     }

@@ -12,6 +12,7 @@ inline constexpr int kScanInWave = 2048;      ///< elements of a line that a wav
 inline constexpr int kScanPart = 8192;        ///< and of a part of a long line that a workgroup does
 inline constexpr int kScanLanes = 8;          ///< neighbouring threads that scan columns, of 8 bytes each,
 inline constexpr int kMoreScanLanes = 32;     ///< or so many
+inline constexpr int kScanSegment = 16;       ///< rows of a thread that scans columns
 inline constexpr int kSortChunk = 1024;       ///< rows that `unique` sorts in shared memory
 inline constexpr int kFlagsPerThread = 16;    ///< elements that a thread of `nonzero` tests
 inline constexpr int kMostOwners = 1024;      ///< groups of `group`

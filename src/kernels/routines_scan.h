@@ -83,13 +83,13 @@ SDX_FN A scan_wave(A x, u32 step, F combine) {
   return x;
 }
 
-/// Elements of a line, in the order of the scan.
-template <bool Reverse, class T>
+/// Elements of a line, in the order of the scan. I: of indices.
+template <bool Reverse, class T, class I = i64>
 struct ScanLine {
   const T* x;
   T* y;
-  i64 n, inner;
-  SDX_FN i64 at(i64 k) const { return (Reverse ? n - 1 - k : k) * inner; }
+  I n, inner;
+  SDX_FN I at(I k) const { return (Reverse ? n - 1 - k : k) * inner; }
 };
 
 /// Scans elements [from, to) of a line by a wave or a workgroup. Each thread has runs of V elements; 16 elements are in
@@ -229,39 +229,51 @@ SDX_FN void scan_threads(const T* x, T* y, i64 outer, i64 n, i64 inner) {
 template <class A, u32 N>
 static SDX_SHARED A scan_columns_scratch[2][N];
 
+/// Which rows a workgroup scans: all, or a part of them, of which it stores the sums or begins with those of earlier
+/// parts.
+enum class ScanPart { kAll, kTotals, kScan };
+
 /// Columns by workgroups: W neighbouring threads have V columns each, the others divide the rows into segments of
-/// kSegment. The next rows are loaded while these are scanned.
-template <u32 W, u32 V, bool Product, bool Exclusive, bool Reverse, class T>
-SDX_FN void scan_strips(const T* x, T* y, i64 outer, i64 n, i64 inner) {
+/// kSegment. The next rows are loaded while these are scanned. `totals`: for parts of `part` rows, their columns' sums.
+template <u32 W, u32 V, bool Product, bool Exclusive, bool Reverse, ScanPart Part, class I, class T>
+SDX_FN void scan_strips(const T* x, T* y, u64* totals, I outer, I n, I inner, I part) {
   using S = Scan<Product, T>;
   using A = typename S::A;
-  constexpr u32 kSegment = 16, kSegments = kThreads / W, kWaves = kThreads / kWave;
+  constexpr u32 kSegment = layout::kScanSegment, kSegments = kThreads / W, kWaves = kThreads / kWave;
   const auto combine = [](A a, A b) { return S::combine(a, b); };
   const u32 place = thread_id() % W, segment = thread_id() / W, lane = thread_id() % kWave, wave = thread_id() / kWave;
-  const i64 strips = (inner + W * V - 1) / (W * V);
-  for (i64 b = block_id(); b < outer * strips; b += block_count()) {
+  const I strips = (inner + W * V - 1) / (W * V);
+  const I parts = Part == ScanPart::kAll ? 1 : (n + part - 1) / part;
+  for (I g = I(block_id()); g < outer * strips * parts; g += I(block_count())) {
+    const I of = Part == ScanPart::kAll ? 0 : g / (outer * strips), b = g - of * (outer * strips);
+    const I from = Part == ScanPart::kAll ? 0 : of * part, to = Part == ScanPart::kAll ? n : min(n, from + part);
     // The last columns of a strip may be those of several threads.
-    const i64 base = b / strips * n * inner + min(b % strips * (W * V) + place * V, inner - V);
-    const ScanLine<Reverse, T> line = {x + base, y + base, n, inner};
+    const I column = min(b % strips * (W * V) + place * V, inner - V), base = b / strips * n * inner + column;
+    const ScanLine<Reverse, T, I> line = {x + base, y + base, n, inner};
+    A* const own_totals = (A*)totals + b / strips * inner + column;  // those of the first part
     Pack<T, V> next[kSegment];
-    const auto load = [&](i64 first) {
+    const auto load = [&](I first) {
 #pragma clang loop unroll(full)
       for (u32 r = 0; r < kSegment; ++r)
-        next[r] = load_pack<V>(line.x + line.at(min(first + segment * kSegment + r, n - 1)));
+        next[r] = load_pack<V>(line.x + line.at(min(first + segment * kSegment + r, to - 1)));
     };
-    load(0);
+    load(from);
     A before[V];
 #pragma clang loop unroll(full)
     for (u32 l = 0; l < V; ++l) before[l] = S::neutral();
+    if constexpr (Part == ScanPart::kScan)
+      for (I j = 0; j < of; ++j)
+#pragma clang loop unroll(full)
+        for (u32 l = 0; l < V; ++l) before[l] = combine(before[l], own_totals[j * outer * inner + l]);
     u32 turn = 0;
-    for (i64 first = 0; first < n; first += kSegments * kSegment, turn ^= 1) {
+    for (I first = from; first < to; first += kSegments * kSegment, turn ^= 1) {
       Pack<T, V> packs[kSegment];
 #pragma clang loop unroll(full)
       for (u32 r = 0; r < kSegment; ++r)  // zeros do not change sums
-        packs[r] = first + segment * kSegment + r < n ? next[r] : Pack<T, V>(0);
-      if (first + kSegments * kSegment < n) load(first + kSegments * kSegment);
+        packs[r] = first + segment * kSegment + r < to ? next[r] : Pack<T, V>(0);
+      if (first + kSegments * kSegment < to) load(first + kSegments * kSegment);
       loads_in_flight();
-      const i64 own_first = first + segment * kSegment;
+      const I own_first = first + segment * kSegment;
       auto& scratch = scan_columns_scratch<A, kWaves * W * V>[turn];
       A sums[V];
 #pragma clang loop unroll(full)
@@ -270,7 +282,7 @@ SDX_FN void scan_strips(const T* x, T* y, i64 outer, i64 n, i64 inner) {
 #pragma clang loop unroll(full)
         for (u32 r = 0; r < kSegment; ++r) {
           const auto with = S::add(own, from_bits<T>(packs[r][l]));
-          own = !Product || own_first + r < n ? with : own;
+          own = !Product || own_first + r < to ? with : own;
         }
         sums[l] = scan_wave<A>(S::total(own), W, combine);
         if (lane >= kWave - W) scratch[(wave * W + place) * V + l] = sums[l];
@@ -285,6 +297,7 @@ SDX_FN void scan_strips(const T* x, T* y, i64 outer, i64 n, i64 inner) {
           if (w == wave) front = before[l];
           before[l] = combine(before[l], scratch[(w * W + place) * V + l]);
         }
+        if constexpr (Part == ScanPart::kTotals) continue;
         A own = S::begin(lane >= W ? combine(front, earlier) : front);
 #pragma clang loop unroll(full)
         for (u32 r = 0; r < kSegment; ++r) {
@@ -293,10 +306,15 @@ SDX_FN void scan_strips(const T* x, T* y, i64 outer, i64 n, i64 inner) {
           own = with;
         }
       }
+      if constexpr (Part == ScanPart::kTotals) continue;
 #pragma clang loop unroll(full)
       for (u32 r = 0; r < kSegment; ++r)
-        if (own_first + r < n) store_pack<V>(line.y + line.at(own_first + r), packs[r]);
+        if (own_first + r < to) store_pack<V>(line.y + line.at(own_first + r), packs[r]);
     }
+    if constexpr (Part == ScanPart::kTotals)
+      if (segment == 0)
+#pragma clang loop unroll(full)
+        for (u32 l = 0; l < V; ++l) own_totals[of * outer * inner + l] = before[l];
     barrier();
   }
 }
@@ -307,9 +325,24 @@ SDX_FN void routine_scan_columns(const T* x, T* y, i64 outer, i64 n, i64 inner, 
   constexpr u32 V = 8 / sizeof(T);
   const bool packs = kPackAlignment<T, V> == sizeof(T) || (aligned(x) && aligned(y) && inner % V == 0);
   if constexpr (Lanes > 0)
-    if (packs && (!Both || strips)) return scan_strips<Lanes, V, Product, Exclusive, Reverse>(x, y, outer, n, inner);
+    if (packs && (!Both || strips))
+      return scan_strips<Lanes, V, Product, Exclusive, Reverse, ScanPart::kAll, i64>(x, y, nullptr, outer, n, inner, n);
   if constexpr (Lanes == 0 || Both || kPackAlignment<T, V> != sizeof(T))
     scan_threads<Product, Exclusive, Reverse>(x, y, outer, n, inner);
+}
+
+/// Few columns of less than 2^31 elements, in parts of `part` rows, where packs may begin at any element: the sums of
+/// each part.
+template <u32 Lanes, bool Product, bool Reverse, class T>
+SDX_FN void routine_scan_column_totals(const T* x, u64* totals, i64 outer, i64 n, i64 inner, i64 part) {
+  scan_strips<Lanes, 8 / sizeof(T), Product, false, Reverse, ScanPart::kTotals, u32>(x, (T*)nullptr, totals, i32(outer),
+                                                                                     i32(n), i32(inner), i32(part));
+}
+/// And the scan of each part.
+template <u32 Lanes, bool Product, bool Exclusive, bool Reverse, class T>
+SDX_FN void routine_scan_column_parts(const T* x, T* y, const u64* totals, i64 outer, i64 n, i64 inner, i64 part) {
+  scan_strips<Lanes, 8 / sizeof(T), Product, Exclusive, Reverse, ScanPart::kScan, u32>(x, y, (u64*)totals, i32(outer),
+                                                                                       i32(n), i32(inner), i32(part));
 }
 
 }  // namespace sdx

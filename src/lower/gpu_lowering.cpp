@@ -119,7 +119,8 @@ class GpuBlock : public BlockLowering {
             .any_address = chip.policy.any_address,
             .is_for_halves = [&](const Value* v) { return chip.policy.long_rows && is_for_halves(v); },
             .packs_float8 = chip.policy.packs_float8,
-            .guarded_loads = chip.policy.guarded_loads});
+            .guarded_loads = chip.policy.guarded_loads,
+            .quad_gathers = chip.policy.quad_gathers});
     LaunchStep l;
     l.kernel = b_.kernel(s.kernel);
     l.buffers = b_.buffers(s.buffers);

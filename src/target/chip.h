@@ -131,6 +131,7 @@ struct KernelPolicy {
   bool packs_float8 = false;          ///< results in float8 are rounded and packed together (kernels/prelude_pack.h)
   bool joins_bounds = false;          ///< Relu and Clip are part of a rounding that saturates (Emitter::joins_bounds)
   bool subpixel_convolution = false;  ///< FuseOptions::subpixel_convolution
+  bool quad_gathers = false;   ///< L1 serves lanes that are apart four at a time: loops that gather have shorter packs
   bool octet_results = false;  ///< epilogues store eight results at once, also where no copy engine loads operands
 };
 

@@ -127,6 +127,7 @@ constexpr Chip cdna(std::string_view name, ChipFamily family, int minor, int elf
   c.lds = {lds, lds, lds};
   c.l1_kib = l1;
   c.policy = kAmdPolicy;
+  c.policy.quad_gathers = true;
   c.policy.split_k_tree = true;  // on gfx1100 and gfx1201 it was no faster, and takes memory for the sums
   c.line = 128;
   c.rates = rates;

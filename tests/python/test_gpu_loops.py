@@ -125,6 +125,27 @@ def test_arg_reductions_of_columns(chip, dtype, last, op):
 
 @pytest.mark.parametrize("last", [0, 1])
 @pytest.mark.parametrize("chip", CHIPS)
+def test_arg_reductions_of_few_long_columns(chip, last):
+    """In parts of unequal length, because no number of parts divides the columns."""
+    text = f"""g (float16[19997, 9] x) => (int64[9] a, int64[9] b) {{
+      a = ArgMax <axis = 0, keepdims = 0, select_last_index = {last}> (x)
+      b = ArgMin <axis = 0, keepdims = 0, select_last_index = {last}> (x)
+    }}"""
+    x = np.random.default_rng(5).integers(-2000, 2000, (19997, 9)).astype(np.float16)
+    x[:, 0] = 0
+    x[[300, 19996], 1], x[[5, 12000], 1] = 3000, -3000
+    x[[40, 9000], 2] = np.nan
+    device = sardonyx.compile(parse(text), device=f"sim:{chip}")
+    got = device.run({"x": x})
+    assert len(device.kernels()) > 2
+    for name, of in (("a", x), ("b", -x)):
+        want = len(x) - 1 - np.argmax(of[::-1], 0) if last else np.argmax(of, 0)
+        want[2] = 40  # of NaNs the first counts
+        np.testing.assert_array_equal(got[name], want)
+
+
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("chip", CHIPS)
 def test_arg_reductions_of_long_rows(chip, last):
     """They are computed in parts, which agree on the first (last) of equal extremes, also of different parts."""
     text = f"""g (float[n, 98304] x) => (int64[n] a, int64[n] b) {{

@@ -206,6 +206,28 @@ def test_running_sums_of_long_lines(chip, dtype):
     compare(text, chip, *feeds, rtol=2e-3 if dtype == "float16" else 1e-6, atol=1e-4 if dtype == "float16" else 1e-5)
 
 
+@pytest.mark.slow(part=4)
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize(
+    "dtype, shape", [("float", (2, 1100, 40)), ("float16", (1, 1540, 70)), ("int64", (1, 2049, 33)), ("float16", (8, 300, 1540))]
+)
+def test_running_sums_of_few_columns(chip, dtype, shape):
+    """In parts of their rows, after a launch that sums up each part; the last part is shorter, and so is the last strip of columns."""
+    size = ", ".join(map(str, shape))
+    text = f"""g ({dtype}[{size}] x) => ({dtype}[{size}] a, {dtype}[{size}] b) {{
+      rows = Constant <value = int64 {{1}}> ()
+      a = CumSum (x, rows)
+      b = CumSum <exclusive = 1, reverse = 1> (x, rows)
+    }}"""
+    x = np.clip(rand(np.float32, *shape, scale=2), -60, 60).astype(T[dtype])
+    if dtype != "int64":
+        x[0, 600 % shape[1], 7] = np.inf
+    compare(text, chip, {"x": x}, rtol=2e-3 if dtype == "float16" else 1e-6, atol=1e-4 if dtype == "float16" else 1e-5)
+    device = sardonyx.compile(parse(text), device=f"sim:{chip}")
+    # Sums and scans, in both directions. 104 workgroups are enough for gfx1100.
+    assert len(device.kernels()) == (2 if chip == "gfx1100" and shape[0] == 8 else 4)
+
+
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("dtype", ["float", "float16", "int8", "int64", "double"])
 @pytest.mark.parametrize("reduction", ["none", "add", "mul", "min", "max"])

@@ -357,23 +357,26 @@ def test_reductions_on_one_side_of_a_select(size, chip):
 
 
 @pytest.mark.parametrize(
-    "attributes, weights, size",
+    "attributes, image, weights, size",
     [
-        ("strides = [2, 2]", [16, 8, 2, 2], [18, 22]),
-        ("strides = [2, 2], pads = [1, 1, 1, 1]", [16, 8, 4, 4], [18, 22]),
-        ("strides = [3, 2], pads = [1, 0, 0, 1], output_padding = [1, 1]", [16, 5, 5, 3], [29, 23]),
+        ("strides = [2, 2]", [9, 11], [16, 8, 2, 2], [18, 22]),
+        ("strides = [2, 2], pads = [1, 1, 1, 1]", [9, 11], [16, 8, 4, 4], [18, 22]),
+        ("strides = [3, 2], pads = [1, 0, 0, 1], output_padding = [1, 1]", [9, 11], [16, 5, 5, 3], [29, 23]),
+        ("strides = [1, 1]", [1, 1], [16, 8, 4, 4], [4, 4]),
+        ("strides = [2, 3], pads = [1, 0, 0, 2], output_padding = [1, 2]", [1, 1], [16, 5, 5, 4], [5, 4]),
+        ("strides = [1, 2], pads = [0, 1, 1, 1]", [1, 11], [16, 8, 3, 4], [2, 22]),
     ],
 )
 @pytest.mark.slow(part=3)
-def test_transposed_convolutions(attributes, weights, size):
+def test_transposed_convolutions(attributes, image, weights, size):
     """By phases (fuse/subpixel_convolution.h), with a bias and an activation after."""
-    model = parse(f"""g (float16[n, 16, 9, 11] x) => (float16[n, {weights[1]}, {size[0]}, {size[1]}] y) {{
+    model = parse(f"""g (float16[n, 16, {image[0]}, {image[1]}] x) => (float16[n, {weights[1]}, {size[0]}, {size[1]}] y) {{
       t = ConvTranspose <{attributes}> (x, w, b)
       y = Tanh (t)
     }}""")
     for name, shape in (("w", weights), ("b", weights[1:2])):
         model.graph.initializer.append(onnx.numpy_helper.from_array(rand(np.float16, *shape, seed=3) / 4, name))
-    feed = {"x": rand(np.float16, 2, 16, 9, 11)}
+    feed = {"x": rand(np.float16, 2, 16, *image)}
     want = sardonyx.compile(model).run(feed)["y"]
     got = sardonyx.compile(model, device="sim:gfx1100").run(feed)["y"]
     assert got.shape == want.shape == (2, weights[1], *size)

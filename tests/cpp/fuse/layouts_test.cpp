@@ -225,6 +225,23 @@ return %2)",
                    any_order());
 }
 
+// Taps of a resized image that are held inside of it: no index is affine, but the windows overlap.
+TEST(LayoutsInAnyOrder, WindowsOfAResizedImageAreChannelsLast) {
+  const auto graph = [](const char* taps) {
+    return fmt::format(R"(%0 = input float16[n, 64, 64, 40]
+%1 = constant float32[32, 6] {{...}}
+%2 = loop float32[n < n, c < 40, y < 32, x < 64]: sum{{r < {0}}}(%1[y, r] * float32(%0[n, max(0, min(63, r + int64(floor(float32(y) * 2.0)) - 2)), x, c]))
+%3 = loop float32[n < n, c < 40, y < 32, x < 32]: sum{{r < {0}}}(%1[x, r] * %2[n, c, y, max(0, min(63, r + int64(floor(float32(x) * 2.0)) - 2))])
+%4 = loop float16[n < n, y < 32, x < 32, c < 40]: float16(%3[n, c, y, x])
+return %4)",
+                       taps);
+  };
+  const std::string after = after_pass("layouts", graph("6"), any_order());
+  EXPECT_THAT(after, HasSubstr("i2 < 32, i3 < 64] order(0, 2, 3, 1)"));
+  EXPECT_THAT(after, HasSubstr("i2 < 32, i3 < 32] order(0, 2, 3, 1)"));
+  expect_unchanged("layouts", graph("2"), any_order());  // two taps a result, two pixels apart: nothing is read twice
+}
+
 // What a routine reads as it lies in memory is not computed in another order for a convolution.
 TEST(Layouts, AViewThatARoutineReadsStaysOne) {
   const std::string after = after_pass("layouts", R"(%0 = input float16[n, 64, 16]

@@ -36,6 +36,28 @@ return %2)",
   EXPECT_THAT(out, testing::Not(testing::HasSubstr("transposed")));
 }
 
+// Its windows do not overlap, so that no result has more than one term for each channel; the image's stride is of no
+// importance.
+TEST(SubpixelConvolution, AnImageOfOnePixelIsAGemm) {
+  const auto graph = [](std::string_view size, std::string_view attributes) {
+    return after_pass("subpixel_convolution",
+                      fmt::format(R"(%0 = input float16[n, 100, 1, 1]
+%1 = constant float16[100, 64, 4, 4] {{...}}
+%2 = conv float16[n, 64, {}]: %0, %1 {{{}}}
+return %2)",
+                                  size, attributes),
+                      subpixel());
+  };
+  for (const std::string& out : {graph("4, 4", "transposed"), graph("4, 4", "strides = [3, 1], transposed")}) {
+    EXPECT_THAT(out, testing::HasSubstr("loop float16[i0 < 1024, i1 < 100, i2 < 1, i3 < 1]"));
+    EXPECT_THAT(out, testing::HasSubstr("conv float16[n, 1024, 1, 1]: %0,"));
+    EXPECT_THAT(out, testing::Not(testing::HasSubstr("transposed")));
+  }
+  // Padding cuts off rows of the result.
+  EXPECT_THAT(graph("2, 3", "pads = [1, 1, 1, 0], transposed"),
+              testing::HasSubstr("conv float16[n, 384, 1, 1]: %0,"));
+}
+
 TEST(SubpixelConvolution, OthersStay) {
   const auto stays = [](std::string_view weights, std::string_view out, std::string_view attributes) {
     expect_unchanged("subpixel_convolution",
