@@ -7,8 +7,10 @@
 #include <cmath>
 
 #include "codegen/emit.h"
+#include "codegen/gpu_computed_input.h"
 #include "codegen/loop_codegen.h"
 #include "codegen/recurrent_forms.h"
+#include "codegen/routine_types.h"
 #include "kernels/layout_routines.h"
 #include "kernels/recurrent_activations.h"
 
@@ -24,33 +26,14 @@ constexpr std::int64_t kSortedInShared = sdx::layout::kSortedInShared, kChunk = 
 // thread each.
 constexpr std::int64_t kMostPartedLines = 256, kShortColumn = 64, kManyColumns = 65536, kManyStrips = 96;
 
-// The kernels' type for elements that are compared or added; null for others.
-const char* element(DType t) {
-  switch (t) {
-    case DType::kBool:
-    case DType::kUInt4:
-    case DType::kUInt2:
-      return "u8";
-    case DType::kInt4:
-    case DType::kInt2:
-      return "i8";
-    default:
-      return size_of(t) > 1 || !is_float(t) ? storage_name(t) : nullptr;
-  }
-}
-
-// The unsigned integer of this size, for elements that are only moved.
-const char* bits(DType t) {
-  const std::size_t n = size_of(t);
-  return n == 1 ? "u8" : n == 2 ? "u16" : n == 4 ? "u32" : "u64";
-}
-
 std::int64_t round_up(std::int64_t x, std::int64_t to) { return std::max<std::int64_t>(1, (x + to - 1) / to) * to; }
 
 class Routine {
  public:
-  Routine(const Node& node, const RoutineOp& op, const Chip& chip, bool narrow)
-      : op_(op), chip_(chip), narrow_(narrow) {
+  Routine(const NodeStep& step, const RoutineOp& op, const Chip& chip, bool narrow,
+          const std::function<bool(std::int64_t)>& from_inputs)
+      : op_(op), chip_(chip), narrow_(narrow), computed_(step.computed), from_inputs_(from_inputs) {
+    const Node& node = *step.node;
     for (const Value* v : node.inputs) tensors_.push_back(v);
     inputs_ = static_cast<int>(node.inputs.size());
     for (const Value* v : node.outputs) tensors_.push_back(v);
@@ -96,23 +79,43 @@ class Routine {
   }
   std::int64_t param(std::size_t k) const { return op_.params[k]->i; }
   bool known(std::size_t k) const { return is_const(op_.params[k]); }
+  const ComputedInput* computed(int tensor) const {
+    for (const ComputedInput& c : computed_)
+      if (static_cast<int>(c.input) == tensor) return &c;
+    return nullptr;
+  }
 
-  // Adds a launch of `call`, in which b0, b1, ... are `tensors` (as pointers to `types`) and s0, s1, ... are `values`.
+  // Adds a launch of `call`, in which b0, b1, ... are `tensors` (as pointers to `types`; inputs may be computed) and
+  // s0, s1, ... are `values`.
   void launch(const std::string& call, const std::vector<int>& tensors, const std::vector<const char*>& types,
               const std::vector<int>& writes, const Exprs& values, const Expr& threads, const Expr& repeat = Expr()) {
-    std::string head;
+    GpuRoutineLaunch l{{}, {}, writes, {}, values, {}, threads, {}, repeat, {}};
+    std::string head, made;
     for (std::size_t k = 0; k < tensors.size(); ++k) {
-      bool written = false;
-      for (const int w : writes) written |= w == tensors[k];
-      head += fmt::format("{}{}{}* b{}", k ? ", " : "", written ? "" : "const ", types[k], k);
+      if (const ComputedInput* c = computed(tensors[k])) {
+        ComputedInputSource s = computed_input(
+            c->stage, chip_,
+            {fmt::format("b{}", k), tensors.size() + l.read.size(), l.values, l.divisors, narrow_, from_inputs_});
+        l.computes.push_back(c->input);
+        made += s.text;
+        l.read.insert(l.read.end(), s.buffers.begin(), s.buffers.end());
+        l.values = std::move(s.values), l.divisors = std::move(s.divisors);
+        if (s.limit) r.limit = r.limit ? idx::max(r.limit, s.limit) : s.limit;
+        continue;
+      }
+      l.tensors.push_back(tensors[k]);
+      const bool written = std::find(writes.begin(), writes.end(), tensors[k]) != writes.end();
+      head += fmt::format("{}{}{}* b{}", head.empty() ? "" : ", ", written ? "" : "const ", types[k], k);
     }
-    for (std::size_t k = 0; k < values.size(); ++k) head += fmt::format(", i64 s{}", k);
+    for (std::size_t k = 0; k < l.read.size(); ++k)
+      head += fmt::format(", const {}* __restrict b{}", storage_name(l.read[k]->dtype), tensors.size() + k);
+    for (std::size_t k = 0; k < l.values.size(); ++k) head += fmt::format(", i64 s{}", k);
+    for (std::size_t k = 0; k < l.divisors.size(); ++k) head += fmt::format(", u64 d{}", k);
     if (repeat) head += ", i64 number";
-    KernelSpec kernel;
-    kernel.family = KernelFamily::kRoutine;
-    kernel.body = "(" + head + ") {\n  " + call + "\n}\n";
-    kernel.headers = {header_};
-    r.launches.push_back({std::move(kernel), tensors, writes, values, threads, repeat, Expr()});
+    l.kernel.family = KernelFamily::kRoutine;
+    l.kernel.body = "(" + head + ") {\n" + made + "  " + call + "\n}\n";
+    l.kernel.headers = {header_};
+    r.launches.push_back(std::move(l));
   }
 
   bool scatter() {
@@ -138,7 +141,10 @@ class Routine {
              {output(0)}, {m, n, inner}, threads);
       return true;
     }
-    launch("routine_copy(b0, b1, s0);", {0, output(0)}, {t, t}, {output(0)}, {all}, packs);
+    if (const ComputedInput* data = computed(0))
+      r.stored.push_back(*data);
+    else
+      launch("routine_copy(b0, b1, s0);", {0, output(0)}, {t, t}, {output(0)}, {all}, packs);
     launch(fmt::format("routine_scatter_combine<{}>(b0, b1, b2, s0, s1, s2);", reduction), {1, 2, output(0)},
            {"i64", type, type}, {output(0)}, {m, n, inner}, threads);
     return true;
@@ -258,7 +264,9 @@ class Routine {
     const bool many = is_const_int(strips_of(kMoreScanLanes), of_many) && of_many >= kManyStrips;
     const int lanes = is_const(divided, 0) ? 0 : many ? kMoreScanLanes : kScanLanes;
     const Expr groups = lanes > 0 ? strips_of(lanes) * Expr(kWorkgroup) : lines;
-    const std::int64_t rows = lanes > 0 && is_const(divided, 1) ? rows_of_part(n, strips_of(lanes), lanes) : 0;
+    // Parts are read twice.
+    const std::int64_t rows =
+        lanes > 0 && is_const(divided, 1) && !computed(0) ? rows_of_part(n, strips_of(lanes), lanes) : 0;
     if (rows > 0) {
       const Expr count = idx::ceildiv(n, rows);
       const int sums = workspace(DType::kUInt64, lines * count);
@@ -469,6 +477,8 @@ class Routine {
   const RoutineOp& op_;
   const Chip& chip_;
   const bool narrow_;
+  const std::vector<ComputedInput>& computed_;
+  const std::function<bool(std::int64_t)>& from_inputs_;
   std::vector<const Value*> tensors_;
   int inputs_ = 0;
   const char* header_ = "";
@@ -476,10 +486,11 @@ class Routine {
 
 }  // namespace
 
-std::optional<GpuRoutine> generate_gpu_routine(const Node& node, const Chip& chip, bool narrow) {
-  const auto* op = node.as<RoutineOp>();
+std::optional<GpuRoutine> generate_gpu_routine(const NodeStep& step, const Chip& chip, bool narrow,
+                                               const std::function<bool(std::int64_t symbol)>& from_inputs) {
+  const auto* op = step.node->as<RoutineOp>();
   if (!op) return std::nullopt;
-  Routine routine(node, *op, chip, narrow);
+  Routine routine(step, *op, chip, narrow, from_inputs);
   if (!routine.generate()) return std::nullopt;
   return std::move(routine.r);
 }

@@ -1,10 +1,11 @@
 // Routines on a GPU: the launches that a routine consists of. The device code is in kernels/routines_*.h.
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "graph/graph.h"
+#include "fuse/schedule.h"
 #include "program/kernel_spec.h"
 #include "target/chip.h"
 
@@ -15,8 +16,10 @@ struct GpuRoutineLaunch {
   KernelSpec kernel;
   std::vector<int> tensors;  ///< indices into: the routine's inputs, its outputs, workspace
   std::vector<int> writes;   ///< those of these indices that it writes
-  Exprs values;
+  std::vector<Value*> read;  ///< further tensors, of which it computes inputs
+  Exprs values, divisors;
   Expr threads;
+  std::vector<std::size_t> computes;  ///< numbers of inputs
   Expr repeat;  ///< number of launches, each with its number as the last argument; empty: one, without it
   Expr when;    ///< see ProgramStep::when
 };
@@ -27,11 +30,14 @@ struct GpuRoutine {
     Expr elements;
   };
   std::vector<Workspace> workspace;
+  std::vector<ComputedInput> stored;  ///< inputs that run as loops of their own, into the first output, before all
   std::vector<GpuRoutineLaunch> launches;
   Expr limit;  ///< must be less than 2^31 - 2^29 in a run; see LaunchStep::limit
 };
 
 /// Empty if this routine runs on the CPU, even in a program for a GPU. narrow: the model's weights have 16 bits.
-std::optional<GpuRoutine> generate_gpu_routine(const Node& node, const Chip& chip, bool narrow);
+/// from_inputs: as in GpuLoopOptions.
+std::optional<GpuRoutine> generate_gpu_routine(const NodeStep& step, const Chip& chip, bool narrow,
+                                               const std::function<bool(std::int64_t symbol)>& from_inputs);
 
 }  // namespace sardonyx::codegen

@@ -7,6 +7,7 @@
 #include "codegen/contraction.h"
 #include "codegen/contraction_source.h"
 #include "codegen/emit.h"
+#include "codegen/gpu_computed_input.h"
 #include "codegen/kernel_family.h"
 #include "codegen/loop_codegen.h"
 #include "codegen/row_prologue.h"
@@ -151,6 +152,7 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
     if (n.as<AttentionOp>()) return gpu_takes_attention(t, why);
     return gpu_takes_tile(t, why);
   };
+  o.computes_input = gpu_computes_input;
   o.integer_tiles = true;
   o.integer_unsigned = chip_of(arch).policy.unsigned_int8;
   o.prologues = true;

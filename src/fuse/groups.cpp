@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "fuse/routine_inputs.h"
 #include "fuse/row_kernels.h"
 
 namespace sardonyx {
@@ -26,6 +27,9 @@ class Grouping {
       add(std::move(nodes), e.kernel);
     }
     for (RowKernel& r : rows) add(r.nodes, std::move(r.kernel));
+    RoutineInputs inputs = find_routine_inputs(g_, grouped_, options_);
+    for (RoutineInputs::Routine& r : inputs.routines) add(std::move(r.nodes), std::move(r.step));
+    grouped_.insert(inputs.unread.begin(), inputs.unread.end());
     for (const auto& n : g_.nodes)
       if (!grouped_.count(n.get()) && !n->as<ConstantOp>() && !n->as<ViewOp>()) add({n.get()}, single(*n));
     std::unordered_map<const Node*, int> position;
@@ -70,6 +74,11 @@ class Grouping {
   static void find_reads(Group& group) {
     std::unordered_set<const Value*> inside;
     for (const Node* n : group.nodes) inside.insert(n->outputs.begin(), n->outputs.end());
+    if (const auto* s = std::get_if<NodeStep>(&group.step.op))
+      for (const ComputedInput& c : s->computed) {
+        inside.insert(c.stage.out);
+        group.step.origin = join_origins(group.step.origin, c.stage.out->producer->origin);
+      }
     for (const Node* n : group.nodes) {
       for (Value* v : n->inputs)
         if (!inside.count(storage_of(v))) append_once(group.step.reads, storage_of(v));
@@ -84,7 +93,7 @@ class Grouping {
     } else if (const auto* t = std::get_if<TileKernel>(&group.step.op)) {
       group.step.writes.push_back(t->out);
     } else {
-      group.step.writes = group.nodes[0]->outputs;
+      group.step.writes = std::get<NodeStep>(group.step.op).node->outputs;
     }
   }
 

@@ -35,6 +35,9 @@ struct FuseOptions {
   std::function<bool(const TileKernel&, std::string& why)> accepts_layout;
   /// Whether this node runs as a tile kernel at all; others become loop kernels. If not, the reason.
   std::function<bool(const Node&, std::string& why)> accepts_tile;
+  /// Whether the kernels of this routine can compute this input, by this loop, instead of reading it
+  /// (fuse/routine_inputs.h). If not, the reason. Unset: never.
+  std::function<bool(const Node& routine, std::size_t input, const Node& loop, std::string& why)> computes_input;
   /// float16 or bfloat16: weights and activations are stored in it (fuse/narrow_floats.h). float32: as in the model.
   DType precision = DType::kFloat32;
   /// Largest absolute values by the model's names of values, for float16; null: unknown.

@@ -45,9 +45,17 @@ struct TileKernel {
 
 struct Schedule;
 
+/// An input of a routine that the routine's kernels compute instead of reading it: the result of a loop without
+/// reductions, row by row, which is in no memory.
+struct ComputedInput {
+  std::size_t input = 0;  ///< its number
+  Stage stage;
+};
+
 /// Every other node runs as it is: routine, bind, check, if, while.
 struct NodeStep {
   Node* node = nullptr;
+  std::vector<ComputedInput> computed;            ///< of RoutineOp
   std::vector<std::unique_ptr<Schedule>> bodies;  ///< of IfOp (then, else) and WhileOp
 };
 

@@ -1,6 +1,7 @@
 // Running sums and products on GPUs.
 #pragma once
 #include "routines.h"
+#include "routines_input.h"
 
 namespace sdx {
 
@@ -84,24 +85,26 @@ SDX_FN A scan_wave(A x, u32 step, F combine) {
 }
 
 /// Elements of a line, in the order of the scan. I: of indices.
-template <bool Reverse, class T, class I = i64>
+template <bool Reverse, class X, class I = i64>
 struct ScanLine {
-  const T* x;
-  T* y;
+  X x;  ///< a pointer, or Computed
+  input_element<X>* y;
   I n, inner;
   SDX_FN I at(I k) const { return (Reverse ? n - 1 - k : k) * inner; }
 };
 
 /// Scans elements [from, to) of a line by a wave or a workgroup. Each thread has runs of V elements; 16 elements are in
 /// flight.
-template <bool Wave, bool Product, bool Exclusive, bool Reverse, class T>
-SDX_FN void scan_range(ScanLine<Reverse, T> line, i64 from, i64 to, typename Scan<Product, T>::A before) {
+template <bool Wave, bool Product, bool Exclusive, bool Reverse, class X>
+SDX_FN void scan_range(ScanLine<Reverse, X> line, i64 from, i64 to,
+                       typename Scan<Product, input_element<X>>::A before) {
+  using T = input_element<X>;
   using S = Scan<Product, T>;
   using A = typename S::A;
   constexpr u32 V = 16 / sizeof(T), chunks = 16 / V, threads = Wave ? kWave : kThreads;
   const u32 thread = thread_id() % threads;
-  const bool packed = line.inner == 1 && aligned(line.x) && aligned(line.y) &&
-                      (kPackAlignment<T, V> == sizeof(T) || (line.n % V == 0 && from % V == 0));
+  const bool packed = line.inner == 1 && has_packs<V>(line.x) && aligned(line.y) &&
+                      ((kPacksAnywhere<X, V> && kPacksAnywhere<const T*, V>) || (line.n % V == 0 && from % V == 0));
   const auto combine = [](A a, A b) { return S::combine(a, b); };
   for (i64 first = from; first < to; first += chunks * threads * V) {
     Pack<T, V> packs[chunks];
@@ -110,11 +113,11 @@ SDX_FN void scan_range(ScanLine<Reverse, T> line, i64 from, i64 to, typename Sca
       if (Wave && first + c * threads * V >= to) break;  // short lines have fewer chunks
       const i64 k = first + (c * threads + thread) * V;
       if (packed && k + V <= to)
-        packs[c] = load_pack<V>(line.x + (Reverse ? line.n - V - k : k));
+        packs[c] = read_pack<V>(line.x, Reverse ? line.n - V - k : k);
       else
 #pragma clang loop unroll(full)
         for (u32 l = 0; l < V; ++l)
-          packs[c][Reverse ? V - 1 - l : l] = k + l < to ? to_bits(line.x[line.at(k + l)]) : 0;
+          packs[c][Reverse ? V - 1 - l : l] = k + l < to ? to_bits(read_element(line.x, line.at(k + l))) : 0;
     }
     loads_in_flight();
 #pragma clang loop unroll(full)
@@ -153,17 +156,19 @@ SDX_FN void scan_range(ScanLine<Reverse, T> line, i64 from, i64 to, typename Sca
 }
 
 /// Of lines in several parts: the sum (product) of each part.
-template <bool Product, bool Reverse, class T>
-SDX_FN void routine_scan_totals(const T* x, u64* totals, i64 outer, i64 n, i64 inner, i64 part) {
+template <bool Product, bool Reverse, class X>
+SDX_FN void routine_scan_totals(X x, u64* totals, i64 outer, i64 n, i64 inner, i64 part) {
+  using T = input_element<X>;
   using S = Scan<Product, T>;
   using A = typename S::A;
   const i64 parts = (n + part - 1) / part;
   for (i64 b = block_id(); b < outer * inner * parts; b += block_count()) {
     const i64 p = b / parts, from = b % parts * part, to = min(n, from + part);
-    const ScanLine<Reverse, T> line = {x + p / inner * n * inner + p % inner, nullptr, n, inner};
+    const ScanLine<Reverse, X> line = {input_from(x, p / inner * n * inner + p % inner), nullptr, n, inner};
     A own = S::neutral();
 #pragma clang loop unroll_count(8)
-    for (i64 k = from + thread_id(); k < to; k += kThreads) own = S::add(own, line.x[line.at(k)]);  // up to 32
+    for (i64 k = from + thread_id(); k < to; k += kThreads)
+      own = S::add(own, read_element(line.x, line.at(k)));  // up to 32
     const A total = reduce_team(S::total(own), kThreads, [](A a, A b) { return S::combine(a, b); });
     if (thread_id() == 0) ((A*)totals)[b] = total;
   }
@@ -172,14 +177,14 @@ SDX_FN void routine_scan_totals(const T* x, u64* totals, i64 outer, i64 n, i64 i
 /// Running sums or products over lines of n elements with stride `inner`: a wave for each line of up to kScanInWave
 /// elements, a workgroup for each part of longer ones.
 /// `Waves`, `Groups`: lines may be so short, so long.
-template <bool Waves, bool Groups, bool Product, bool Exclusive, bool Reverse, class T>
-SDX_FN void routine_scan_lines(const T* x, T* y, const u64* totals, i64 outer, i64 n, i64 inner, i64 part) {
+template <bool Waves, bool Groups, bool Product, bool Exclusive, bool Reverse, class X, class T>
+SDX_FN void routine_scan_lines(X x, T* y, const u64* totals, i64 outer, i64 n, i64 inner, i64 part) {
   using S = Scan<Product, T>;
   using A = typename S::A;
   const i64 lines = outer * inner, parts = (n + part - 1) / part;
   const auto line = [&](i64 p) {
     const i64 base = p / inner * n * inner + p % inner;
-    return ScanLine<Reverse, T>{x + base, y + base, n, inner};
+    return ScanLine<Reverse, X>{input_from(x, base), y + base, n, inner};
   };
   if (Waves && (!Groups || n <= layout::kScanInWave)) {
     constexpr u32 waves = kThreads / kWave;
@@ -200,12 +205,12 @@ SDX_FN void routine_scan_lines(const T* x, T* y, const u64* totals, i64 outer, i
 }
 
 /// The same where neighbouring lines are contiguous: a thread for each line.
-template <bool Product, bool Exclusive, bool Reverse, class T>
-SDX_FN void scan_threads(const T* x, T* y, i64 outer, i64 n, i64 inner) {
+template <bool Product, bool Exclusive, bool Reverse, class X, class T>
+SDX_FN void scan_threads(X x, T* y, i64 outer, i64 n, i64 inner) {
   using S = Scan<Product, T>;
   for (i64 p = first_thread(); p < outer * inner; p += all_threads()) {
     const i64 base = p / inner * n * inner + p % inner;
-    const ScanLine<Reverse, T> line = {x + base, y + base, n, inner};
+    const ScanLine<Reverse, X> line = {input_from(x, base), y + base, n, inner};
     typename S::A own = S::neutral();
     const auto add = [&](i64 k, T e) {
       const auto next = S::combine(own, S::total(S::add(S::neutral(), e)));
@@ -218,11 +223,11 @@ SDX_FN void scan_threads(const T* x, T* y, i64 outer, i64 n, i64 inner) {
     for (; k + ahead <= n; k += ahead) {
       T e[ahead];
 #pragma clang loop unroll(full)
-      for (i64 j = 0; j < ahead; ++j) e[j] = line.x[line.at(k + j)];
+      for (i64 j = 0; j < ahead; ++j) e[j] = read_element(line.x, line.at(k + j));
 #pragma clang loop unroll(full)
       for (i64 j = 0; j < ahead; ++j) add(k + j, e[j]);
     }
-    for (; k < n; ++k) add(k, line.x[line.at(k)]);
+    for (; k < n; ++k) add(k, read_element(line.x, line.at(k)));
   }
 }
 
@@ -235,8 +240,8 @@ enum class ScanPart { kAll, kTotals, kScan };
 
 /// Columns by workgroups: W neighbouring threads have V columns each, the others divide the rows into segments of
 /// kSegment. The next rows are loaded while these are scanned. `totals`: for parts of `part` rows, their columns' sums.
-template <u32 W, u32 V, bool Product, bool Exclusive, bool Reverse, ScanPart Part, class I, class T>
-SDX_FN void scan_strips(const T* x, T* y, u64* totals, I outer, I n, I inner, I part) {
+template <u32 W, u32 V, bool Product, bool Exclusive, bool Reverse, ScanPart Part, class I, class X, class T>
+SDX_FN void scan_strips(X x, T* y, u64* totals, I outer, I n, I inner, I part) {
   using S = Scan<Product, T>;
   using A = typename S::A;
   constexpr u32 kSegment = layout::kScanSegment, kSegments = kThreads / W, kWaves = kThreads / kWave;
@@ -249,13 +254,13 @@ SDX_FN void scan_strips(const T* x, T* y, u64* totals, I outer, I n, I inner, I 
     const I from = Part == ScanPart::kAll ? 0 : of * part, to = Part == ScanPart::kAll ? n : min(n, from + part);
     // The last columns of a strip may be those of several threads.
     const I column = min(b % strips * (W * V) + place * V, inner - V), base = b / strips * n * inner + column;
-    const ScanLine<Reverse, T, I> line = {x + base, y + base, n, inner};
+    const ScanLine<Reverse, X, I> line = {input_from(x, base), y + base, n, inner};
     A* const own_totals = (A*)totals + b / strips * inner + column;  // those of the first part
-    Pack<T, V> next[kSegment];
+    const auto row_at = [&](I first, u32 r) { return line.at(min(first + segment * kSegment + r, to - 1)); };
+    decltype(fetch_pack<V>(x, 0)) next[kSegment];
     const auto load = [&](I first) {
 #pragma clang loop unroll(full)
-      for (u32 r = 0; r < kSegment; ++r)
-        next[r] = load_pack<V>(line.x + line.at(min(first + segment * kSegment + r, to - 1)));
+      for (u32 r = 0; r < kSegment; ++r) next[r] = fetch_pack<V>(line.x, row_at(first, r));
     };
     load(from);
     A before[V];
@@ -269,8 +274,10 @@ SDX_FN void scan_strips(const T* x, T* y, u64* totals, I outer, I n, I inner, I 
     for (I first = from; first < to; first += kSegments * kSegment, turn ^= 1) {
       Pack<T, V> packs[kSegment];
 #pragma clang loop unroll(full)
-      for (u32 r = 0; r < kSegment; ++r)  // zeros do not change sums
-        packs[r] = first + segment * kSegment + r < to ? next[r] : Pack<T, V>(0);
+      for (u32 r = 0; r < kSegment; ++r) {  // zeros do not change sums
+        const Pack<T, V> row = finish_pack<V>(line.x, next[r], row_at(first, r));
+        packs[r] = first + segment * kSegment + r < to ? row : Pack<T, V>(0);
+      }
       if (first + kSegments * kSegment < to) load(first + kSegments * kSegment);
       loads_in_flight();
       const I own_first = first + segment * kSegment;
@@ -320,15 +327,15 @@ SDX_FN void scan_strips(const T* x, T* y, u64* totals, I outer, I n, I inner, I 
 }
 
 /// Lanes: those of scan_strips(), or 0 for one thread per line. Both: as `strips` says.
-template <u32 Lanes, bool Both, bool Product, bool Exclusive, bool Reverse, class T>
-SDX_FN void routine_scan_columns(const T* x, T* y, i64 outer, i64 n, i64 inner, i64 strips) {
+template <u32 Lanes, bool Both, bool Product, bool Exclusive, bool Reverse, class X, class T>
+SDX_FN void routine_scan_columns(X x, T* y, i64 outer, i64 n, i64 inner, i64 strips) {
   constexpr u32 V = 8 / sizeof(T);
-  const bool packs = kPackAlignment<T, V> == sizeof(T) || (aligned(x) && aligned(y) && inner % V == 0);
+  constexpr bool anywhere = kPacksAnywhere<X, V> && kPacksAnywhere<const T*, V>;
+  const bool packs = anywhere || (has_packs<V>(x) && aligned(y) && inner % V == 0);
   if constexpr (Lanes > 0)
     if (packs && (!Both || strips))
       return scan_strips<Lanes, V, Product, Exclusive, Reverse, ScanPart::kAll, i64>(x, y, nullptr, outer, n, inner, n);
-  if constexpr (Lanes == 0 || Both || kPackAlignment<T, V> != sizeof(T))
-    scan_threads<Product, Exclusive, Reverse>(x, y, outer, n, inner);
+  if constexpr (Lanes == 0 || Both || !anywhere) scan_threads<Product, Exclusive, Reverse>(x, y, outer, n, inner);
 }
 
 /// Few columns of less than 2^31 elements, in parts of `part` rows, where packs may begin at any element: the sums of

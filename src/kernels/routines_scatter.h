@@ -1,6 +1,7 @@
 // Scatter, appending to KV caches and NonZero on GPUs.
 #pragma once
 #include "routines.h"
+#include "routines_input.h"
 
 namespace sdx {
 
@@ -30,20 +31,21 @@ SDX_FN void routine_scatter_last(const i64* rows, u32* last, i64 m, i64 n) {
       __scoped_atomic_fetch_max(last + rows[k], u32(k) + 1, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
 }
 /// N elements at a time.
-template <int N, class T>
-SDX_FN void scatter_store(const i64* rows, const u32* last, const T* updates, T* y, i64 m, i64 n, i64 inner) {
+template <int N, class X, class T>
+SDX_FN void scatter_store(const i64* rows, const u32* last, X updates, T* y, i64 m, i64 n, i64 inner) {
   const i64 packs = inner / N;
   for (i64 p = first_thread(); p < m * packs; p += all_threads()) {
     i64 k = p;
     const i64 e = take_digit(k, packs) * N, row = rows[k];
     if (row >= 0 && row < n && last[row] == u32(k) + 1)
-      store_pack<N>(y + row * inner + e, load_pack<N>(updates + k * inner + e));
+      store_pack<N>(y + row * inner + e, read_pack<N>(updates, k * inner + e));
   }
 }
-template <class T>
-SDX_FN void routine_scatter_store(const i64* rows, const u32* last, const T* updates, T* y, i64 m, i64 n, i64 inner) {
+/// Updates: a pointer, or Computed.
+template <class X, class T>
+SDX_FN void routine_scatter_store(const i64* rows, const u32* last, X updates, T* y, i64 m, i64 n, i64 inner) {
   constexpr int V = 16 / sizeof(T);
-  if (inner % V == 0 && aligned(updates) && aligned(y))
+  if (inner % V == 0 && has_packs<V>(updates) && aligned(y))
     scatter_store<V>(rows, last, updates, y, m, n, inner);
   else
     scatter_store<1>(rows, last, updates, y, m, n, inner);
@@ -243,24 +245,25 @@ SDX_FN void atomic_combine(T* to, Pack<T, N> x) {
 
 /// y[row] combined with each update. Elements of less than 32 bits are updated through the word that contains them; N
 /// at a time share it.
-template <int Reduction, u32 N, class T>
-SDX_FN void combine_packs(const i64* rows, const T* updates, T* y, i64 m, i64 n, i64 inner) {
+template <int Reduction, u32 N, class X, class T>
+SDX_FN void combine_packs(const i64* rows, X updates, T* y, i64 m, i64 n, i64 inner) {
   const i64 packs = inner / N;
   for (i64 p = first_thread(); p < m * packs; p += all_threads()) {
     i64 k = p;
     const i64 e = take_digit(k, packs) * N, row = rows[k];
     if (row < 0 || row >= n) continue;
-    const auto x = load_pack<N>(updates + k * inner + e);
+    const auto x = read_pack<N>(updates, k * inner + e);
     if constexpr (Reduction == 1 && (N == kAddedAtOnce<T> || (N == 1 && sizeof(T) >= 4)))
       atomic_add<N>(y + row * inner + e, x);
     else
       atomic_combine<Reduction, T, N>(y + row * inner + e, x);
   }
 }
-template <int Reduction, class T>
-SDX_FN void routine_scatter_combine(const i64* rows, const T* updates, T* y, i64 m, i64 n, i64 inner) {
+/// Updates: a pointer, or Computed.
+template <int Reduction, class X, class T>
+SDX_FN void routine_scatter_combine(const i64* rows, X updates, T* y, i64 m, i64 n, i64 inner) {
   constexpr u32 V = Reduction == 1 && kAddedAtOnce<T> > 0 ? kAddedAtOnce<T> : sizeof(T) < 4 ? 4 / sizeof(T) : 1;
-  if (V > 1 && inner % V == 0 && aligned(updates) && aligned(y))
+  if (V > 1 && inner % V == 0 && has_packs<V>(updates) && aligned(y))
     combine_packs<Reduction, V>(rows, updates, y, m, n, inner);
   else
     combine_packs<Reduction, 1>(rows, updates, y, m, n, inner);

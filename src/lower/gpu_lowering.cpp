@@ -8,6 +8,7 @@
 #include "codegen/gpu_routines.h"
 #include "codegen/loop_codegen.h"
 #include "codegen/tile_codegen.h"
+#include "graph/analysis.h"
 #include "lower/library_step.h"
 #include "lower/lowering.h"
 #include "program/launch.h"
@@ -80,7 +81,7 @@ class GpuBlock : public BlockLowering {
   }
 
   bool lower_kernel(const Step& s, std::vector<ProgramStep>& out) {
-    if (const auto* node = std::get_if<NodeStep>(&s.op)) return lower_routine(s, *node->node, out);
+    if (const auto* node = std::get_if<NodeStep>(&s.op)) return lower_routine(s, *node, out);
     const auto row_tile = row_tiles_.find(&s);
     const auto* loop = std::get_if<LoopKernel>(&s.op);
     if (loop) {
@@ -133,26 +134,54 @@ class GpuBlock : public BlockLowering {
   }
 
   // Lowers a routine to launches of device code, if it has that form.
-  bool lower_routine(const Step& s, const Node& node, std::vector<ProgramStep>& out) {
+  bool lower_routine(const Step& s, const NodeStep& step, std::vector<ProgramStep>& out) {
+    const Node& node = *step.node;
     const auto routine =
-        codegen::generate_gpu_routine(node, chip_of(options_.target), options_.precision != DType::kFloat32);
+        codegen::generate_gpu_routine(step, chip_of(options_.target), options_.precision != DType::kFloat32,
+                                      [this](std::int64_t id) { return b_.is_input_symbol(id); });
+    check(routine || step.computed.empty(), "{}: computes an input of a routine that runs on the CPU", s.origin);
     if (!routine) return false;
-    std::vector<int> tensors = b_.buffers(node.inputs);
+    std::vector<int> tensors;
+    for (std::size_t k = 0; k < node.inputs.size(); ++k) {
+      const bool in_memory = std::none_of(step.computed.begin(), step.computed.end(),
+                                          [&](const ComputedInput& c) { return c.input == k; });
+      tensors.push_back(in_memory ? b_.buffer(node.inputs[k]) : -1);
+    }
     for (Value* v : node.outputs) tensors.push_back(b_.buffer(v));
     for (const auto& w : routine->workspace) tensors.push_back(b_.temporary(w.dtype, {w.elements}));
     const auto at = [&](int k) { return tensors[static_cast<std::size_t>(k)]; };
+    const auto origin_with = [&](const ComputedInput& c, const std::string& others) {
+      return join_origins(c.stage.out->producer->origin, others);
+    };
+    for (const ComputedInput& c : routine->stored) {
+      ProgramStep p;
+      p.origin = origin_with(c, node.origin);
+      Stage stage = c.stage;
+      stage.out = node.outputs[0];
+      LaunchStep l = lower_loop({{}, {std::move(stage)}});
+      p.writes = {b_.buffer(node.outputs[0])};
+      for (const int b : l.buffers)
+        if (b != p.writes[0]) p.reads.push_back(b);
+      p.op = std::move(l);
+      out.push_back(std::move(p));
+    }
     for (const auto& launch : routine->launches) {
       if (launch.when && is_const(launch.when, 0)) continue;  // never true for the sizes that are known
       ProgramStep p;
-      p.origin = s.origin;
+      p.origin = node.origin;
+      for (const ComputedInput& c : step.computed)
+        if (std::find(launch.computes.begin(), launch.computes.end(), c.input) != launch.computes.end())
+          p.origin = origin_with(c, p.origin);
       p.when = launch.when;
       LaunchStep l;
       l.kernel = b_.kernel(launch.kernel);
       for (const int k : launch.tensors) l.buffers.push_back(at(k));
+      for (Value* v : launch.read) l.buffers.push_back(b_.buffer(v));
       p.reads = l.buffers;  // includes what it writes: earlier launches may have written parts
       for (const int k : launch.writes)
         if (std::find(p.writes.begin(), p.writes.end(), at(k)) == p.writes.end()) p.writes.push_back(at(k));
       l.symbols = launch.values;
+      l.divisors = launch.divisors;
       l.work_items = launch.threads;
       l.work = 1;
       l.limit = routine->limit;
