@@ -29,7 +29,7 @@ endforeach()
 set(sardonyx_sanitized support compile device collective host routines program runtime api)
 
 # sardonyx_component(NAME [SMALL] [NOT_IN_LIBRARY] [DEPS target...]): every .cpp of this directory (not of its subdirectories) becomes part
-# of libsardonyx, or with NOT_IN_LIBRARY of the programs that link component_NAME. SMALL is for code that runs once per node of a model:
+# of libsardonyx, or with NOT_IN_LIBRARY of the programs that link component_NAME. SMALL is for code that runs once per node or kernel of a model:
 # optimised for size, it takes half the space. Its dependencies are those of src/components.txt, and the external libraries in DEPS.
 # Headers are included from src/ as "directory/file.h". tests/fuzz sets SARDONYX_COMPONENT_TYPE to STATIC, so that its programs link only
 # the files of a component that they need.
