@@ -13,6 +13,7 @@
 #include "host/merged_groups.h"
 #include "host/panel_conv.h"
 #include "host/repeated_channels.h"
+#include "host/whole_rows.h"
 #include "host/winograd.h"
 #include "support/error.h"
 
@@ -132,19 +133,6 @@ std::shared_ptr<const TileKernel> make(const ConvDesc& desc, std::string& why) {
   return inner ? make_float32_kernel(std::move(inner), std::move(around)) : nullptr;
 }
 
-/// The kernel of `desc`, with channels repeated or narrow groups merged where that is faster.
-std::shared_ptr<const TileKernel> make_grouped(const ConvDesc& desc, std::string& why) {
-  if (repeats_channels(desc)) {
-    if (auto inner = make(with_repeated_channels(desc), why)) return make_repeated_channels(std::move(inner), desc);
-  }
-  const std::int64_t merged = merged_groups(desc);
-  if (merged > 1) {
-    if (auto inner = make(with_merged_groups(desc, merged), why))
-      return make_merged_groups(std::move(inner), desc, merged);
-  }
-  return make(desc, why);
-}
-
 /// A convolution over one axis as one over two, the first of extent 1, because oneDNN has depthwise kernels only for
 /// 2-D.
 ConvDesc with_height(const ConvDesc& d) {
@@ -178,6 +166,23 @@ ConvDesc turned(const ConvDesc& d) {
   return t;
 }
 
+/// The kernel of `desc`, with channels repeated, narrow groups merged or rows as channels where that is faster.
+std::shared_ptr<const TileKernel> make_adapted(const ConvDesc& desc, std::string& why) {
+  if (spans_rows(desc)) {
+    const ConvDesc rows = with_rows_as_channels(desc);
+    if (auto inner = make(is_column(rows) ? turned(rows) : rows, why)) return make_rows_as_channels(inner, desc);
+  }
+  if (repeats_channels(desc)) {
+    if (auto inner = make(with_repeated_channels(desc), why)) return make_repeated_channels(std::move(inner), desc);
+  }
+  const std::int64_t merged = merged_groups(desc);
+  if (merged > 1) {
+    if (auto inner = make(with_merged_groups(desc, merged), why))
+      return make_merged_groups(std::move(inner), desc, merged);
+  }
+  return make(desc, why);
+}
+
 }  // namespace
 
 std::shared_ptr<const TileKernel> find_convolution(const ConvDesc& desc, std::string& why) {
@@ -196,7 +201,7 @@ std::shared_ptr<const TileKernel> find_convolution(const ConvDesc& desc, std::st
   if (desc.spatial == 1) return find_convolution(with_height(desc), why);
   if (is_column(desc)) return find_convolution(turned(desc), why);
   static LruCache<TileKernel> cache(kCachedKernels);
-  return cache.get(key_of(desc), [&] { return make_grouped(desc, why); });
+  return cache.get(key_of(desc), [&] { return make_adapted(desc, why); });
 }
 
 }  // namespace sardonyx::host

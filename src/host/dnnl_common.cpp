@@ -116,7 +116,8 @@ void append_post_op(dnnl::post_ops& out, const PostOp& op, const dnnl::memory::d
 
 DnnlImplementation implementation_of(const dnnl::primitive_desc_base& pd) {
   const std::string_view name = pd.impl_info_str();
-  return {name.find("ref") != name.npos, name.starts_with("br"), name.starts_with("brg")};
+  return {name.find("ref") != name.npos, name.starts_with("br"), name.starts_with("brg"),
+          name.find("gemm") != name.npos && !name.starts_with("br")};
 }
 
 }  // namespace sardonyx::host

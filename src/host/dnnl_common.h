@@ -38,6 +38,7 @@ struct DnnlImplementation {
   bool reference = false;     ///< unoptimised code, which is not worth using
   bool batch_reduce = false;  ///< of the generator of batch-reduce GEMMs, which is fast for 16-bit floats too
   bool brgemm = false;        ///< of that generator, for GEMMs and convolutions that are not depthwise
+  bool gemm = false;          ///< a convolution that copies the image to a matrix of its taps
 };
 DnnlImplementation implementation_of(const dnnl::primitive_desc_base& pd);
 

@@ -16,9 +16,10 @@ constexpr std::int64_t kLeastWeights = 1 << 18;  // elements; smaller weights st
 constexpr std::int64_t kLeastRows = 8;           // fewer rows have a kernel of their own (dnnl_few_rows.h), or oneDNN's
 // With few rows, time is dominated by reading the panel; with many, oneDNN's kernel is faster if K is small.
 constexpr std::int64_t kLeastDepth = 128, kManyRows = 256, kLeastDepthOfMany = 384;
-constexpr std::int64_t kGroupRows = 48;        // minimum, if threads divide rows: each group reads the panel again
-constexpr std::int64_t kUnits = 8;             // tasks per thread, at least, so that uneven ones balance
-constexpr std::int64_t kCachedRows = 1 << 17;  // elements of rows that stay in the L2 cache beside two panels
+constexpr std::int64_t kLeastDepthOfSlow = 64;  // followed by a function that oneDNN computes slowly
+constexpr std::int64_t kGroupRows = 48;         // minimum, if threads divide rows: each group reads the panel again
+constexpr std::int64_t kUnits = 8;              // tasks per thread, at least, so that uneven ones balance
+constexpr std::int64_t kCachedRows = 1 << 17;   // elements of rows that stay in the L2 cache beside two panels
 
 class PanelKernel : public PanelWeightsKernel {
  public:
@@ -85,8 +86,10 @@ class PanelKernel : public PanelWeightsKernel {
 
 std::shared_ptr<const TileKernel> make_panel_kernel(const GemmDesc& desc, const GemmProblem& p) {
   if (simd().panel_gemm == nullptr || !desc.b_constant || !p.batch.empty() || p.trans_a) return nullptr;
-  if (p.k < (p.m > kManyRows ? kLeastDepthOfMany : kLeastDepth)) return nullptr;
-  if (p.m < kLeastRows || p.n < PanelWeightsKernel::kPanel || p.n * p.k < kLeastWeights) return nullptr;
+  const bool slow = has_exponential(desc.post);  // with oneDNN
+  if (p.m < kLeastRows || p.n < PanelWeightsKernel::kPanel || p.k < kLeastDepthOfSlow) return nullptr;
+  if (!slow && p.k < (p.m > kManyRows ? kLeastDepthOfMany : kLeastDepth)) return nullptr;
+  if (!slow && p.n * p.k < kLeastWeights) return nullptr;
   for (DType t : {desc.a, desc.b, desc.out}) {
     if (t != DType::kFloat32) return nullptr;
   }

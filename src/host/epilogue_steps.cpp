@@ -50,6 +50,13 @@ bool has_steps(const std::vector<PostOp>& post, const std::vector<std::int64_t>&
   });
 }
 
+bool has_exponential(const std::vector<PostOp>& post) {
+  using Kind = PostOp::Kind;
+  return std::ranges::any_of(post, [](const PostOp& op) {
+    return op.kind == Kind::kSigmoid || op.kind == Kind::kSwish || op.kind == Kind::kTanh || op.kind == Kind::kGeluErf;
+  });
+}
+
 std::vector<EpilogueStep> epilogue_steps(const std::vector<PostOp>& post, std::span<const void* const> operands,
                                          const std::vector<std::int64_t>& image) {
   std::vector<EpilogueStep> steps;

@@ -242,17 +242,13 @@ bool is_vector_groups(const ConvDesc& d) {
          in % kLanes == 0 && in <= kMostChannels && d.kernel[0] * d.kernel[1] > 1;
 }
 
-/// Whether this is faster than oneDNN's kernels (measured with AVX-512 on EPYC 9004). oneDNN applies functions with an
-/// exponential in 60 cycles per vector instead of 25, but has less overhead per sum if sums are short.
+/// Whether this is faster than oneDNN's kernels (measured with AVX-512 on EPYC 9004), which have less overhead per sum
+/// if sums are short.
 bool worth_it(const ConvDesc& d) {
   constexpr std::int64_t kLeastDepth = 48, kLeastDepthWithOperand = 192;  // input channels
-  using Kind = PostOp::Kind;
-  bool slow = false, operand = false;
-  for (const PostOp& op : d.post) {
-    slow |= op.kind == Kind::kSigmoid || op.kind == Kind::kSwish || op.kind == Kind::kTanh || op.kind == Kind::kGeluErf;
-    operand |= op.has_operand() && op.dims == image_of(d);
-  }
-  if (slow) return true;
+  if (has_exponential(d.post)) return true;
+  bool operand = false;
+  for (const PostOp& op : d.post) operand |= op.has_operand() && op.dims == image_of(d);
   return d.kernel[0] == 1 && d.kernel[1] == 1 && d.in_channels >= (operand ? kLeastDepthWithOperand : kLeastDepth);
 }
 

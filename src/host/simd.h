@@ -58,12 +58,21 @@ struct WinogradAxis {
 };
 /// Tiles of results: rows x columns. Filters have 3 taps (k3x3: 4) along each axis with more than one result. Folded:
 /// on an image whose 2 x 2 blocks of pixels are folded into channels (space-to-depth).
-enum class WinogradForm : std::uint8_t { k4x4, k4x4Stride2, k2x2Stride2, k1x4, k1x4Stride2, k4x4Folded, k3x3Folded };
+enum class WinogradForm : std::uint8_t {
+  k4x4,
+  k4x4Stride2,
+  k2x2Stride2,
+  k1x4,
+  k1x4Stride2,
+  k4x4Folded,
+  k3x3Folded,
+  k4x1
+};
 inline constexpr WinogradAxis kWinogradAxes[][2] = {{{4, 3, 6, 1}, {4, 3, 6, 1}}, {{4, 3, 9, 2}, {4, 3, 9, 2}},
                                                     {{2, 3, 5, 2}, {2, 3, 5, 2}}, {{1, 1, 1, 1}, {4, 3, 6, 1}},
                                                     {{1, 1, 1, 1}, {4, 3, 9, 2}}, {{4, 3, 6, 1}, {4, 3, 6, 1}},
-                                                    {{3, 4, 6, 1}, {3, 4, 6, 1}}};
-inline constexpr int kWinogradForms = 7, kMaxWinogradProducts = 81, kMaxWinogradResults = 16;
+                                                    {{3, 4, 6, 1}, {3, 4, 6, 1}}, {{4, 3, 6, 1}, {1, 1, 1, 1}}};
+inline constexpr int kWinogradForms = 8, kMaxWinogradProducts = 81, kMaxWinogradResults = 16;
 /// Blocks of kFoldedSide x kFoldedSide pixels may stand for a pixel. Their rows lie apart in memory, and have at most
 /// kMaxFoldedRow channels each.
 inline constexpr int kFoldedSide = 2, kMaxFoldedRow = 8;

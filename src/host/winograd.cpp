@@ -1,5 +1,5 @@
-// Convolutions with 3 taps along an axis by Winograd's minimal filtering: blocks of tiles are transformed, multiplied
-// with the weights and transformed back.
+// Convolutions with 3 taps along an axis, or sums of such, by Winograd's minimal filtering: blocks of tiles are
+// transformed, multiplied with the weights and transformed back.
 #include "host/winograd.h"
 
 #include <algorithm>
@@ -141,7 +141,8 @@ class WinogradKernel : public TileKernel {
  private:
   std::string form_name() const {
     const char* kind = folds_pixels(plan_.form) ? " space-to-depth" : x_.stride == 1 ? "" : " stride 2";
-    return fmt::format("{}x{}{}", y_.results, x_.results, kind);
+    const std::string pieces = this->pieces() > 1 ? fmt::format(" of {} pieces", this->pieces()) : "";
+    return fmt::format("{}x{}{}{}", y_.results, x_.results, kind, pieces);
   }
   struct Job {
     const float* src;
@@ -159,11 +160,24 @@ class WinogradKernel : public TileKernel {
     return round_up(plan_.products * product_step(), WinogradPlan::kVector) + plan_.block * kMaxWinogradResults * 2;
   }
 
+  /// In taps, where a piece of the filter begins.
+  struct Shift {
+    std::int64_t y, x;
+  };
+  Shift shift(std::int64_t piece) const {
+    return {piece / plan_.pieces[1] * y_.taps, piece % plan_.pieces[1] * x_.taps};
+  }
+  std::int64_t pieces() const { return plan_.pieces[0] * plan_.pieces[1]; }
+
   /// The weight of tap (y, x) of channel c of a patch's pixels.
   double tap(const float* kernels, std::int64_t out, std::int64_t c, std::int64_t y, std::int64_t x) const {
-    std::int64_t channel = c;
-    if (folds_pixels(plan_.form)) {
-      channel = c % in_;
+    std::int64_t channel = c % in_;
+    if (!folds_pixels(plan_.form)) {
+      const Shift piece = shift(c / in_);
+      y += piece.y;
+      x += piece.x;
+      if (y >= d_.kernel[0] || x >= d_.kernel[1]) return 0;
+    } else {
       y = 2 * y + c / in_ / 2 - FoldedAxis(d_, 0).before;
       x = 2 * x + c / in_ % 2 - FoldedAxis(d_, 1).before;
       if (y < 0 || y >= d_.kernel[0] || x < 0 || x >= d_.kernel[1]) return 0;
@@ -223,12 +237,14 @@ class WinogradKernel : public TileKernel {
     const float* pixels[2][kMaxWinogradProducts * kFoldedSide];
     const std::int64_t channels = plan_.bundle * in_ * (folds_pixels(plan_.form) ? kFoldedSide : 1);
     const float* image = job.src + bundle * plan_.bundle * in_;
-    find_patch(image, job.zeros, place(first), pixels[0]);
-    for (std::int64_t t = 0; t < count; ++t) {
-      const bool more = t + 1 < count;
-      if (more) find_patch(image, job.zeros, place(first + t + 1), pixels[(t + 1) % 2]);
-      transforms_.input(pixels[t % 2], pixels[more ? (t + 1) % 2 : t % 2], channels, out + t * plan_.patch_row,
-                        patch_step());
+    find_patch(image, job.zeros, place(first), {}, pixels[0]);
+    // In this order: a piece's last vector may end in the channels of the next one.
+    for (std::int64_t i = 0; i < count * pieces(); ++i) {
+      const std::int64_t next = i + 1, tile = i / pieces(), piece = i % pieces();
+      const bool more = next < count * pieces();
+      if (more) find_patch(image, job.zeros, place(first + next / pieces()), shift(next % pieces()), pixels[next % 2]);
+      transforms_.input(pixels[i % 2], pixels[more ? next % 2 : i % 2], channels,
+                        out + tile * plan_.patch_row + piece * in_, patch_step());
     }
   }
 
@@ -280,9 +296,9 @@ class WinogradKernel : public TileKernel {
     }
   }
 
-  /// The address of each pixel of a patch; of folded pixels: of each of their two rows. `images`: the bundle's first
-  /// channel of the first image.
-  void find_patch(const float* images, const float* zeros, Place p, const float** pixels) const {
+  /// The address of each pixel of a patch, for the piece of the filter that begins at `piece`; of folded pixels: of
+  /// each of their two rows. `images`: the bundle's first channel of the first image.
+  void find_patch(const float* images, const float* zeros, Place p, Shift piece, const float** pixels) const {
     const std::int64_t height = d_.in[0], width = d_.in[1], channels = d_.in_channels;
     const float* image = images + p.image * height * width * channels;
     const auto line_of = [&](std::int64_t y) { return y >= 0 && y < height ? image + y * width * channels : nullptr; };
@@ -298,9 +314,9 @@ class WinogradKernel : public TileKernel {
       return;
     }
     for (int i = 0; i < y_.products; ++i) {
-      const float* line = line_of(p.y * y_.stride - d_.pad_begin[0] + i * d_.dilation[0]);
+      const float* line = line_of(p.y * y_.stride - d_.pad_begin[0] + (piece.y + i) * d_.dilation[0]);
       for (int j = 0; j < x_.products; ++j)
-        *pixels++ = pixel(line, p.x * x_.stride - d_.pad_begin[1] + j * d_.dilation[1]);
+        *pixels++ = pixel(line, p.x * x_.stride - d_.pad_begin[1] + (piece.x + j) * d_.dilation[1]);
     }
   }
 

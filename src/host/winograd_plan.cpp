@@ -13,6 +13,7 @@ constexpr std::int64_t kCachedWeights = 16 << 20, kFewTiles = 6;
 /// Bytes of transformed patches and products that are processed at a time: what fits the L2 cache or, if threads divide
 /// the weights, what is left of the L3 cache. (An L2 cache has 1 to 2 MiB.)
 constexpr std::int64_t kBlockBytes = 1 << 20, kSplitPatches = 4 << 20, kSplitProducts = 1 << 19;
+constexpr std::int64_t kPieceTaps = 3;  // of filters that are sums of pieces
 constexpr std::int64_t kGroupProducts = 1 << 15, kLeastGroupTiles = 16;
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
@@ -23,12 +24,13 @@ std::int64_t tile_count(const ConvDesc& d, int axis, int results) {
   return whole * d.dilation[i] + std::min(rest, d.dilation[i]);
 }
 
-/// Taps of all results along an axis. With a dilation those in the padding, which are then many, do not count: direct
-/// kernels skip them.
+/// Taps of all results along an axis. With a dilation or a long filter those in the padding, which are then many, do
+/// not count: direct kernels skip them.
 double taps(const ConvDesc& d, int axis) {
   const auto i = static_cast<std::size_t>(axis);
   const auto kernel = static_cast<double>(d.kernel[i]);
-  if (d.dilation[i] == 1) return kernel * static_cast<double>(d.out[i]);
+  if (d.dilation[i] == 1 && (d.kernel[i] <= kPieceTaps || d.stride[i] != 1))
+    return kernel * static_cast<double>(d.out[i]);
   double inside = 0;
   for (std::int64_t k = 0; k < d.kernel[i]; ++k) {
     const std::int64_t shift = k * d.dilation[i] - d.pad_begin[i];
@@ -46,12 +48,18 @@ double direct_multiplications(const ConvDesc& d) {
 /// Reading a weight from memory in units of a multiplication, of which AVX2 computes half as many in the same time.
 double memory_cost() { return vector_level() == VectorLevel::kAvx512 ? 12 : 6; }
 
+/// Filters of other extents than 3 x 3 and 1 x 3, which are padded to whole pieces.
+bool is_sum_of_pieces(const ConvDesc& d) {
+  return d.groups == 1 && d.stride[0] == 1 && d.stride[1] == 1 &&
+         (d.kernel[1] != kPieceTaps || (d.kernel[0] != kPieceTaps && d.kernel[0] != 1));
+}
+
 /// Time in units of a multiplication. The costs of everything else were measured with AVX-512 (EPYC 9004).
 double direct_cost(const ConvDesc& d) {
-  constexpr double kResult = 60;  // overhead of a sum
+  const double overhead = is_sum_of_pieces(d) ? 0 : 60;  // of a sum; long sums were measured on a Xeon, with AVX2 too
   return direct_multiplications(d) +
          memory_cost() * static_cast<double>(d.kernel[0] * d.kernel[1] * d.in_channels / d.groups * d.out_channels) +
-         kResult * static_cast<double>(d.batch) * static_cast<double>(d.out[0] * d.out[1]) *
+         overhead * static_cast<double>(d.batch) * static_cast<double>(d.out[0] * d.out[1]) *
              static_cast<double>(d.out_channels);
 }
 
@@ -85,6 +93,15 @@ std::vector<WinogradForm> forms_of(const ConvDesc& d) {
     const std::int64_t height = FoldedAxis(d, 0).taps, width = FoldedAxis(d, 1).taps;
     if (height == 3 && width == 3) return {WinogradForm::k4x4Folded};
     if (height == 4 && width == 4) return {WinogradForm::k3x3Folded};
+  }
+  if (is_sum_of_pieces(d)) {
+    if (d.in_channels < WinogradPlan::kVector) return {};  // pieces are transformed in whole vectors
+    const auto untouched = [&](std::size_t i) { return d.kernel[i] == 1 && d.pad_begin[i] == 0 && d.pad_end[i] == 0; };
+    if (d.kernel[0] == 1 && d.kernel[1] == 1) return {};
+    if (untouched(0)) return {WinogradForm::k1x4};
+    if (untouched(1)) return {WinogradForm::k4x1};
+    if (d.kernel[0] < 2 || d.kernel[1] < 2) return {};
+    return {WinogradForm::k4x4};
   }
   if (d.kernel[1] != 3 || d.stride[1] > 2 || (d.stride[1] == 2 && d.dilation[1] != 1)) return {};
   const bool strided = d.stride[1] == 2;
@@ -126,7 +143,9 @@ WinogradPlan::WinogradPlan(const ConvDesc& d, WinogradForm of)
     columns = panel_columns(d.out_channels / d.groups, simd().attention_lanes);
   else if (d.out_channels <= columns / 2)
     columns /= 2;
-  depth = d.in_channels / d.groups * (folds_pixels(of) ? 4 : 1);
+  if (!folds_pixels(of))
+    for (std::size_t i = 0; i < 2; ++i) pieces[i] = (d.kernel[i] + axes_of(of)[i].taps - 1) / axes_of(of)[i].taps;
+  depth = d.in_channels / d.groups * (folds_pixels(of) ? 4 : 1) * pieces[0] * pieces[1];
   bundle = groups_together(d, depth);
   // One vector of padding: rows at a distance of a power of two would fall into the same sets of the cache.
   patch_row = round_up(bundle * depth, kVector) + kVector;
@@ -158,6 +177,10 @@ std::optional<WinogradPlan> plan_winograd(const ConvDesc& d) {
   std::optional<WinogradPlan> best;
   for (const WinogradForm form : forms) {
     const WinogradPlan plan(d, form);
+    // The weights of pieces are several times those of the filter. From memory they would take longer than the
+    // multiplications that they save.
+    const std::int64_t weights = plan.products * plan.depth * d.out_channels * 4;
+    if (plan.pieces[0] * plan.pieces[1] > 1 && weights > kCachedWeights) continue;
     const double here = cost(d, plan);
     if (here >= least) continue;
     best.emplace(plan);

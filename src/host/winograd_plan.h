@@ -1,5 +1,6 @@
 // Chooses Winograd's form for a convolution, and how its work is divided.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -35,9 +36,12 @@ struct WinogradPlan {
   std::int64_t parts;  ///< of the panels: each thread transforms all patches for its part; 1: threads divide the
                        ///< blocks instead
   std::int64_t block, blocks;  ///< tiles in a block; number of blocks
-  std::int64_t depth;          ///< channels of a patch's pixels; of a group if the convolution has several
-  std::int64_t columns;        ///< of a panel of weights
-  std::int64_t patch_row;      ///< stride of patches, in floats
+  /// Filters with more than 3 taps are sums of pieces of 3, along each axis, which read further channels: those of the
+  /// image 3 pixels on.
+  std::array<std::int64_t, 2> pieces{1, 1};
+  std::int64_t depth;      ///< channels of a patch's pixels, of all pieces; of a group if the convolution has several
+  std::int64_t columns;    ///< of a panel of weights
+  std::int64_t patch_row;  ///< stride of patches, in floats
   /// Groups of the convolution whose patches are transformed and multiplied together.
   std::int64_t bundle;
 };

@@ -300,6 +300,7 @@ TEST(Convolution, Panels) {
         d.stride = {2, 2, 1};
       else if (!(bits & 8))
         d.kernel = {2, 3, 1};
+      d.exact = true;  // no Winograd
       set_out(d);
       d.bias = bits & 1;
       // Values are multiples of 128, and a sigmoid of those is 0 or 1 in float32 (and 3e-56 at -128 in the reference).
@@ -323,6 +324,7 @@ TEST(Convolution, DeepPanels) {
         d.kernel = kernel;
         d.dilation = {dilation, dilation, 1};
         d.pad_begin = {1, 1, 0};
+        d.exact = true;  // no Winograd
         set_out(d);
         d.bias = true;
         d.post = {{.kind = Kind::kLinear, .alpha = 256, .beta = 128},
@@ -360,11 +362,55 @@ TEST(Convolution, PanelsOfWideKernels) {
     ConvDesc d = plain(2, 24, 32, 50, 1);
     d.kernel = {2, width, 1};
     d.pad_begin = {0, width / 2, 0}, d.pad_end = {1, width / 2, 0};
+    d.exact = true;  // no Winograd
     set_out(d);
     d.post = {{.kind = Kind::kLinear, .alpha = 256, .beta = 128}, {.kind = Kind::kSigmoid}};
     const Outcome outcome = compare(d);
     EXPECT_TRUE(outcome.kernel.starts_with("panel")) << outcome.kernel;
     EXPECT_LE(outcome.worst, 1e-50) << "width " << width << outcome.refusal;
+  }
+}
+
+// Windows of whole rows: of signals side by side, of embeddings, and of all pixels. With and without Winograd.
+TEST(Convolution, WindowsOfWholeRows) {
+  for (const std::int64_t channels : {1, 3}) {
+    for (const std::int64_t rows : {1, 3, 6, 20}) {
+      for (const std::int64_t stride : {1, 2}) {
+        ConvDesc d = plain(2, channels, 70, 1, 1);
+        d.in = {20, 33, 0};
+        d.kernel = {rows, 33, 1};
+        d.stride = {stride, 3, 1};
+        if (rows == 6) d.pad_begin = {2, 0, 0}, d.pad_end = {1, 0, 0}, d.dilation = {2, 1, 1};
+        d.batch = 4;
+        set_out(d);
+        d.bias = true;
+        d.post = {{.kind = Kind::kAddTensor, .dims = out_dims(d)}};
+        const Outcome outcome = compare(d);
+        EXPECT_TRUE(outcome.kernel.ends_with("rows as channels")) << outcome.kernel;
+        EXPECT_LE(outcome.worst, is_winograd(outcome.kernel) ? kWinogradError : 0)
+            << channels << " channels, " << rows << " rows, by " << outcome.kernel << outcome.refusal;
+      }
+    }
+  }
+}
+
+// Few channels and more padding than oneDNN's direct kernels allow.
+TEST(Convolution, MuchPaddingOfFewChannels) {
+  if (vector_level() == VectorLevel::kBaseline) GTEST_SKIP() << "oneDNN has no direct kernels";
+  for (const std::int64_t in : {1, 3}) {
+    for (const std::int64_t height : {1, 5}) {
+      ConvDesc d = plain(2, in, 64, 1, 1);
+      d.in = {2 * height - 1, 90, 0};
+      d.kernel = {height, 61, 1};
+      d.stride = {1, 2, 1};
+      d.pad_begin = {height / 2, 30, 0}, d.pad_end = {0, 29, 0};
+      d.batch = 2;
+      set_out(d);
+      d.post = {{.kind = Kind::kAddTensor, .dims = out_dims(d)}};
+      const Outcome outcome = compare(d);
+      EXPECT_TRUE(outcome.kernel.ends_with("of a padded image")) << outcome.kernel;
+      EXPECT_EQ(outcome.worst, 0) << outcome.kernel << outcome.refusal;
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "host/gemm_problem.h"
+#include "host/simd.h"
 #include "reference.h"
 
 namespace sardonyx::host::test {
@@ -78,6 +79,23 @@ TEST(Gemm, ManyRowsOfConstantWeights) {
   batched.b_constant = true;
   batched.post = {{.kind = Kind::kAddTensor, .dims = {3, 20, 704}}};
   expect_equal(batched, "a batch");
+}
+
+// Panels take small weights too if a function with an exponential follows. Sums are multiples of 128, of which tanh is
+// -1 or 1 in float32.
+TEST(Gemm, SmallConstantWeightsAndTanh) {
+  if (!simd().panel_gemm) GTEST_SKIP() << "a kernel of AVX2 and AVX-512";
+  for (const std::int64_t m : {9, 300}) {
+    for (const std::int64_t n : {64, 100}) {
+      GemmDesc d = plain(m, n, 70);
+      d.b_constant = true;
+      d.bias = true;
+      d.post = {{.kind = Kind::kLinear, .alpha = 256, .beta = 128}, {.kind = Kind::kTanh}};
+      const Outcome outcome = compare(d);
+      EXPECT_TRUE(outcome.kernel.starts_with("panels")) << outcome.kernel;
+      EXPECT_EQ(outcome.worst, 0) << m << " rows, " << n << " columns" << outcome.refusal;
+    }
+  }
 }
 
 // Constant weights below 2^-126 count as 0, in oneDNN's layouts and in ours; smaller numbers than that are kept

@@ -130,6 +130,47 @@ TEST(Convolution, WinogradOverOneAxis) {
   }
 }
 
+// Filters of more than 3 taps are sums of pieces of 3: every number of taps that a last piece lacks, channels that do
+// not fill vectors, and both axes.
+TEST(Convolution, WinogradOfPieces) {
+  struct Case {
+    std::int64_t in, out, height, width;
+    const char* kernel;
+  };
+  const Case cases[] = {{64, 128, 1, 5, "winograd 1x4 of 2 pieces"}, {35, 96, 1, 8, "winograd 1x4 of 3 pieces"},
+                        {64, 48, 9, 1, "winograd 4x1 of 3 pieces"},  {96, 130, 3, 1, "winograd 4x1"},
+                        {33, 64, 5, 5, "winograd 4x4 of 4 pieces"},  {48, 64, 4, 7, "winograd 4x4 of 6 pieces"}};
+  for (const Case& c : cases) {
+    for (int bits = 0; bits < 8; ++bits) {
+      ConvDesc d = plain(2, c.in, c.out, 0, 1);
+      d.in = {41, 45, 0}, d.kernel = {c.height, c.width, 1};
+      for (std::size_t i = 0; i < 2; ++i) {
+        if (bits & 1 && d.kernel[i] > 1) d.pad_begin[i] = d.kernel[i] / 2, d.pad_end[i] = d.kernel[i] - 2;
+        if (bits & 4) d.dilation[i] = 2;
+      }
+      if (bits & 2) d.batch = 2, d.threads = 3;
+      set_out(d);
+      d.bias = bits & 1;
+      d.post = {{.kind = Kind::kMulTensor, .dims = {1, 1, 1, c.out}}, {.kind = Kind::kAddTensor, .dims = out_dims(d)}};
+      const Outcome outcome = compare(d);
+      EXPECT_TRUE(outcome.kernel.starts_with(c.kernel)) << outcome.kernel << ", not " << c.kernel;
+      EXPECT_LE(outcome.worst, kWinogradError) << outcome.kernel << ", variant " << bits;
+    }
+  }
+}
+
+// Weights of pieces that are too many for the caches, channels that are too few for vectors, and strides.
+TEST(Convolution, NoWinogradOfPieces) {
+  ConvDesc large = plain(2, 256, 256, 14, 5), few = plain(2, 4, 128, 40, 5), strided = plain(2, 64, 64, 40, 5);
+  strided.stride = {2, 2, 1};
+  for (ConvDesc* d : {&large, &few, &strided}) {
+    set_out(*d);
+    const Outcome outcome = compare(*d);
+    EXPECT_FALSE(is_winograd(outcome.kernel)) << outcome.kernel;
+    EXPECT_EQ(outcome.worst, 0) << outcome.kernel;
+  }
+}
+
 // Few tiles, and weights that do not fit the caches (in two blocks): threads divide the channels of results.
 TEST(Convolution, WinogradThreadsShareTiles) {
   ConvDesc few = plain(2, 160, 224, 12, 3), many = plain(2, 320, 384, 30, 3);
