@@ -397,16 +397,15 @@ void register_paged_attention(OpRegistry& r) {
          .dtypes = "floats",
          .notes = "pages are read in place; the caches may be inputs and outputs in one buffer; without quantised or "
                   "latent caches"});
-  r.add(
-      {.name = "PagedAttention",
-       .domain = "com.sardonyx",
-       .lower = own_paged_attention,
-       .dtypes = "floats",
-       .notes =
-           "com.microsoft's; caches may be int8 or float8e4m3fn: inputs 14 and 15 and outputs 3 and 4 are then "
-           "scales of each row of a "
-           "head, float32 [pages, rows, heads]; prompt = T: sequences of one token each, then others of T tokens each (the last one: 2 to T); "
-           "one_token = 1: each has one token, and a page that it writes to for itself"});
+  r.add({.name = "PagedAttention",
+         .domain = "com.sardonyx",
+         .lower = own_paged_attention,
+         .dtypes = "floats",
+         .notes = "com.microsoft's; caches may be int8 or float8e4m3fn: inputs 14 and 15 and outputs 3 and 4 are then "
+                  "scales of each row of a "
+                  "head, float32 [pages, rows, heads]; prompt = T: sequences of one token each, then others of T "
+                  "tokens each (the last one: 2 to T); "
+                  "one_token = 1: each has one token, and a page that it writes to for itself"});
 }
 
 }  // namespace sardonyx

@@ -208,7 +208,8 @@ class Scheduler:
         if self._parts == 1:
             return most
         most = max(sizes_beside(answers, most), default=most)
-        return self.times.most(answers, most, min(self.most, len(self.running) + len(self.waiting))) if self.times else most
+        clients = min(self.most, len(self.running) + len(self.waiting))
+        return self.times.most(answers, most, clients) if self.times else most
 
     def _joined(self, pieces: list[Piece]) -> bool:
         """Whether parts of prompts join these pieces in one launch, where each begins a tile."""
