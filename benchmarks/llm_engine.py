@@ -127,13 +127,13 @@ def without_tokenizer() -> None:
     texts.Texts.decode = lambda self, tokens, shown=(): ""  # type: ignore[method-assign, assignment]
 
 
-def make_trace(requests: int, vocabulary: int) -> list[tuple[list[int], int]]:
-    """Prompts and the lengths of their answers."""
+def make_trace(requests: int, vocabulary: int, prompt_tokens: int, answer_tokens: int) -> list[tuple[list[int], int]]:
+    """Prompts and the lengths of their answers, and at most so many tokens of either."""
     rng = np.random.default_rng(0)
     trace = []
     for _ in range(requests):
-        prompt = int(np.exp(rng.uniform(np.log(32), np.log(4097))))
-        answer = int(np.exp(rng.uniform(np.log(16), np.log(513))))
+        prompt = int(np.exp(rng.uniform(np.log(32), np.log(prompt_tokens + 1))))
+        answer = int(np.exp(rng.uniform(np.log(16), np.log(answer_tokens + 1))))
         trace.append((rng.integers(3, vocabulary, prompt).tolist(), answer))
     return trace
 
@@ -160,7 +160,7 @@ def measure(a: argparse.Namespace, name: str, results: Results) -> None:
         prepare(target, shape, precision)
     spec, read = fill(target)
     begun = time.perf_counter()
-    trace = make_trace(a.requests, spec["vocabulary"])
+    trace = make_trace(a.requests, spec["vocabulary"], a.prompt_tokens, a.answer_tokens)
     with Engine(
         target,
         device=a.device,
@@ -225,6 +225,8 @@ def main() -> None:
     parser.add_argument("--pipeline-parallel-size", type=int, default=1, help="stages of --devices")
     parser.add_argument("--clients", default=",".join(map(str, CLIENTS)))
     parser.add_argument("--requests", type=int, default=4096, help="of the trace")
+    parser.add_argument("--prompt-tokens", type=int, default=4096, help="of the longest prompt, at least 32")
+    parser.add_argument("--answer-tokens", type=int, default=512, help="of the longest answer, at least 16")
     parser.add_argument("--row-seconds", type=float, default=12, help="no request begins later in a row")
     parser.add_argument("--seconds", type=float, default=230, help="no row begins later")
     parser.add_argument("--check-seconds", type=float, default=12, help="of a row")
@@ -259,9 +261,8 @@ def main() -> None:
             spec = dict(zip(llm_engine_peer.FIELDS, SHAPES[shape]))
             for clients in map(int, a.peer_clients.split(",")):
                 if time.perf_counter() - START < a.seconds:
-                    row = llm_engine_peer.measure(
-                        spec, make_trace(a.requests, int(spec["vocabulary"])), clients, a.peer_seconds, a.peer_device
-                    )
+                    trace = make_trace(a.requests, int(spec["vocabulary"]), a.prompt_tokens, a.answer_tokens)
+                    row = llm_engine_peer.measure(spec, trace, clients, a.peer_seconds, a.peer_device)
                     results.add(f"{name} {clients}", row)
         else:
             measure(a, name, results)

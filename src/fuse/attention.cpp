@@ -35,6 +35,15 @@ bool contiguous_rows(const Expr& x, const Expr& row, const Expr& element) {
          !left->has_load;
 }
 
+// An index of which the smaller of two is taken, as what it is below the limit. So rows past the last one, which repeat
+// it, do not hide that the others follow one another.
+Expr within_limits(const Expr& e, const Expr& variable) {
+  return rewrite(e, [&](const Expr& x) -> Expr {
+    if (x->op != Op::kMin || mentions(x->args[0], variable) == mentions(x->args[1], variable)) return {};
+    return x->args[mentions(x->args[0], variable) ? 0 : 1];
+  });
+}
+
 // Whether each row of elements (over `element`) is contiguous, at a place that is read from memory: a row of a page of
 // a KV cache, whose number is in a table.
 bool gathered_rows(const Expr& x, const Expr& element) {
@@ -66,13 +75,14 @@ Expr through_scale(const Expr& x, double& factor) {
   return e;
 }
 
-// Operands are read in place if their rows are contiguous. A constant factor of q and k is split off.
-Expr operand(const Expr& x, const Expr& row, const Expr& element, double* factor = nullptr) {
+// Operands are read in place if their rows are contiguous. A constant factor of q and k is split off. limited: the last
+// rows may be the same one.
+Expr operand(const Expr& x, const Expr& row, const Expr& element, double* factor = nullptr, bool limited = false) {
   Expr y = through_movement(x);
   if (gathered_rows(y, element)) return y;
   double c = 1;
   if (factor) y = through_movement(through_scale(y, c));
-  if (!contiguous_rows(y, row, element)) return x;
+  if (!contiguous_rows(limited ? within_limits(y, row) : y, row, element)) return x;
   if (factor) *factor *= c;
   return y;
 }
@@ -333,7 +343,8 @@ class Finder {
         if (*e) *e = substitute(*e, {{m.vars[1], idx::floordiv(h, group)}, {m.vars[2], idx::mod(h, group)}});
     if (any_) {
       double factor = s.scale;
-      a.q = operand(a.q, a.vars[2], a.vars[4], &factor);
+      // GPUs' kernels ask for the address of each query's row, the host's for the distance of rows.
+      a.q = operand(a.q, a.vars[2], a.vars[4], &factor, options_.attention_expressions);
       Expr k_scale, v_scale;
       const bool converts = options_.attention_expressions;
       const Expr k = scaled_rows(a.k, a.vars[3], a.vars[4], converts, k_scale),

@@ -7,10 +7,11 @@
 // com.sardonyx has the same operator with two additions. Caches may be int8 or float8 (e4m3), with a scale for each row
 // of a head: inputs and outputs more are the scales [pages, P, Hk]. New rows are divided by their largest magnitude /
 // 127 (448 for float8) and rounded. With the attribute `prompt` = T, sequences have one token each, and after them
-// others have T tokens each: the numbers of tokens and of sequences tell how many there are of each kind. So answers go
-// on while parts of prompts are computed, and each kind has its own form of attention. A long part is several sequences
-// with the same pages, since all new rows are stored before any is read. With one_token, every sequence has one token,
-// and no two write to the same page: then one kernel may rotate, append and attend.
+// others have T tokens each, the last of them perhaps fewer, but two at least: then the numbers of tokens and of
+// sequences tell how many there are of each kind. So answers go on while parts of prompts are computed, and each kind
+// has its own form of attention; the tokens of both together may fill whole tiles of GEMMs. A long part is several
+// sequences with the same pages, since all new rows are stored before any is read. With one_token, every sequence has
+// one token, and no two write to the same page: then one kernel may rotate, append and attend.
 #include "ops/attention.h"
 #include "ops/element_math.h"
 #include "ops/families.h"
@@ -64,8 +65,9 @@ struct Pages {
   Expr pages() const { return keys->shape[0]; }
   Expr rows() const { return keys->shape[1]; }
   Expr keys_of_sequence() const { return table->shape[1] * rows(); }
-  /// Sequences of `prompt` tokens, and of one token.
-  Expr parts() const { return idx::floordiv(tokens - sequences, prompt - 1); }
+  /// Sequences of `prompt` tokens, and of one token. The last of the former has prompt - 2 tokens less at most, so the
+  /// number of tokens is that of one number of parts alone.
+  Expr parts() const { return idx::ceildiv(tokens - sequences, prompt - 1); }
   Expr answers() const { return sequences - parts(); }
   /// Tokens of parts before this one; 0 for an answer's.
   Expr in_parts(const Expr& token) const { return idx::max(token - answers(), 0); }
@@ -137,8 +139,6 @@ Pages pages_of(OpContext& c, Value* query, bool scaled, std::int64_t prompt, boo
   if (prompt) {
     g.add_check(compare(Op::kGe, p.tokens, p.sequences), "there are fewer tokens than sequences");
     g.add_check(compare(Op::kGe, p.answers(), 0), "there are more tokens than the sequences have");
-    g.add_check(compare(Op::kEq, p.answers() + p.parts() * Expr(prompt), p.tokens),
-                "tokens don't fit sequences of one token and of `prompt` tokens");
     return p;
   }
   if (one_token) {
@@ -309,10 +309,18 @@ struct Attention {
   Value* tokens(const Expr& first, const Expr& count, Form form) const {
     Graph& g = c.graph();
     const bool scaled = pages.key_scales != nullptr;
-    Value* q = is_const(first, 0) && same(count, pages.tokens) ? p.q : tensor::slice(g, p.q, 1, first, count);
     AttentionSpec spec;
     const Expr batch = form == Form::kWhole ? Expr(1) : form == Form::kEach ? count : pages.parts();
-    if (form == Form::kParts) q = tensor::reshape(g, q, {batch, pages.prompt, p.heads, p.size});
+    Value* q = p.q;
+    if (form == Form::kParts) {
+      // Rows that the last part does not have repeat its last one; what they give is not used.
+      q = tensor::generate(g, {batch, pages.prompt, p.heads, p.size}, [&](const Exprs& i) {
+        const Expr token = idx::min(first + i[0] * Expr(pages.prompt) + i[1], pages.tokens - 1);
+        return tensor::at(p.q, {0, token, i[2], i[3]});
+      });
+    } else if (!is_const(first, 0) || !same(count, pages.tokens)) {
+      q = tensor::slice(g, p.q, 1, first, count);
+    }
     spec.q = tensor::transpose(g, q, form == Form::kEach ? std::vector<int>{1, 2, 0, 3} : std::vector<int>{0, 2, 1, 3});
     // Where all sequences have one token, and after those that do, they are counted.
     const auto sequence = [=, pages = pages](const Expr& b) {
@@ -332,7 +340,8 @@ struct Attention {
       const bool counted = pages.prompt || pages.one_token;
       const Expr before = Pages::number(pages.past, sequence(b));
       const Expr position = !counted ? pages.position(n) : form == Form::kParts ? before + s : before;
-      const Expr total = !counted ? pages.total(n) : before + (form == Form::kParts ? pages.prompt : 1);
+      const Expr own = form == Form::kParts ? idx::min(pages.prompt, count - b * Expr(pages.prompt)) : Expr(1);
+      const Expr total = !counted ? pages.total(n) : before + own;
       const Expr ok = causal ? compare(Op::kLe, t, position) : compare(Op::kLt, t, total);
       return window < 0 ? ok : logical_and(ok, compare(Op::kGt, t, position - window));
     };
@@ -343,7 +352,9 @@ struct Attention {
     }
     Value* y = attention(g, spec).y;  // [1, H, N, D], [N, H, 1, D] or [parts, H, T, D]
     if (form != Form::kEach) y = tensor::transpose(g, y, {0, 2, 1, 3});
-    return tensor::reshape(g, y, {count, p.size * Expr(p.heads)});
+    if (form != Form::kParts) return tensor::reshape(g, y, {count, p.size * Expr(p.heads)});
+    y = tensor::reshape(g, y, {batch * Expr(pages.prompt), p.size * Expr(p.heads)});
+    return tensor::slice(g, y, 0, 0, count);
   }
 };
 
@@ -364,7 +375,7 @@ void paged_attention_of(OpContext& c, bool scaled, std::int64_t prompt, bool one
   const Expr answers = pages.answers();
   c.out(0, tensor::concat(g,
                           {attention.tokens(0, answers, Form::kEach),
-                           attention.tokens(answers, pages.parts() * Expr(prompt), Form::kParts)},
+                           attention.tokens(answers, pages.tokens - answers, Form::kParts)},
                           0));
 }
 
@@ -386,16 +397,15 @@ void register_paged_attention(OpRegistry& r) {
          .dtypes = "floats",
          .notes = "pages are read in place; the caches may be inputs and outputs in one buffer; without quantised or "
                   "latent caches"});
-  r.add(
-      {.name = "PagedAttention",
-       .domain = "com.sardonyx",
-       .lower = own_paged_attention,
-       .dtypes = "floats",
-       .notes =
-           "com.microsoft's; caches may be int8 or float8e4m3fn: inputs 14 and 15 and outputs 3 and 4 are then "
-           "scales of each row of a "
-           "head, float32 [pages, rows, heads]; prompt = T: sequences of one token each, then others of T tokens each; "
-           "one_token = 1: each has one token, and a page that it writes to for itself"});
+  r.add({.name = "PagedAttention",
+         .domain = "com.sardonyx",
+         .lower = own_paged_attention,
+         .dtypes = "floats",
+         .notes = "com.microsoft's; caches may be int8 or float8e4m3fn: inputs 14 and 15 and outputs 3 and 4 are then "
+                  "scales of each row of a "
+                  "head, float32 [pages, rows, heads]; prompt = T: sequences of one token each, then others of T "
+                  "tokens each (the last one: 2 to T); "
+                  "one_token = 1: each has one token, and a page that it writes to for itself"});
 }
 
 }  // namespace sardonyx

@@ -43,6 +43,25 @@ def test_rows_of_logits_beside_parts_of_prompts(tmp_path):
     assert [r.answer for r in first] == wanted[:8] and [r.answer for r in others] == [w[:4] for w in wanted[8:]]
 
 
+@pytest.mark.parametrize("device", ["sim:gfx942", "sim:gfx1100"])
+@pytest.mark.parametrize("size", [24, 56])
+def test_parts_that_are_no_whole_tiles(tmp_path, device, size):
+    """Answers and tokens of prompts fill 32 or 64 rows: tokens are those of greedy decoding, whatever the sizes of parts. The parts
+    of the last prompt end within a tile, and one of them beside the end of another prompt."""
+    folder = llm_models.write(tmp_path / "m", llm_models.Decoder(layers=1, head_size=32, positions=256))
+    prompts = [[5 + k, 77, 100] for k in range(4)] + [[9] * 17, [k % 50 for k in range(size + 9)], [7] * 70]
+    with Engine(folder, device=device, page_tokens=16, max_sequences=8, cache_memory=1 << 20) as engine:
+        engine._scheduler.times.most = lambda answers, tokens, clients: size
+        first = [engine.submit(p, max_new_tokens=14, ignore_eos=True) for p in prompts[:4]]
+        for r in first:
+            next(iter(r))
+        others = [engine.submit(p, max_new_tokens=4, ignore_eos=True) for p in prompts[4:]]
+        assert all(r.wait(WAIT) for r in (*first, *others))
+        assert (8, size) in {key[2:] for key in engine._decoder.runs.kept if key[1] == "both"}
+    wanted = one_by_one(folder, prompts, 14)
+    assert [r.answer for r in first] == wanted[:4] and [r.answer for r in others] == [w[:4] for w in wanted[4:]]
+
+
 def test_prepared_graphs_on_a_simulated_card(tmp_path):
     """After prepare(), all kernels are compiled, and no step makes a captured graph or moves a program's memory."""
     folder = llm_models.write(tmp_path / "m", llm_models.Decoder(layers=1, head_size=32, positions=128))

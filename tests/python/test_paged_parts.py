@@ -14,8 +14,15 @@ PART = 64
 # Results are averages of values of order 1, which are rounded to 11 bits, as are the probabilities.
 TOLERANCE = 4e-3
 
-#: heads, heads of keys, elements of a head, rows of a page, window, tokens in the cache of answers, and of parts (which are sequences)
+#: heads, heads of keys, elements of a head, rows of a page, window, tokens in the cache of answers, and of parts (which are sequences);
+#: tokens of the last part
 SMALL = [(4, 2, 32, 16, -1, [20], [0, 70]), (2, 2, 64, 48, 30, [], [100])]
+FEWER = [  # 64 and 128 tokens in all; the least; no answer
+    (4, 2, 32, 16, -1, [20, 7, 0, 31, 64, 1, 2, 3], [70], 56),
+    (4, 2, 64, 16, -1, [20, 7, 0, 31, 64, 1, 2, 3], [0, 64], 56),
+    (4, 2, 32, 32, -1, [90], [5, 69], 2),
+    (4, 4, 32, 16, 30, [], [0, 64], 33),
+]
 LARGE = [
     (32, 8, 64, 64, -1, [500, 3], [512 + PART * k for k in range(7)]),
     (32, 8, 128, 64, -1, [], [512 + PART * k for k in range(7)]),
@@ -25,9 +32,12 @@ LARGE = [
     (32, 8, 128, 128, 300, [], [1000 + PART * k for k in range(6)]),
     (32, 8, 64, 256, -1, [1], [33 + PART * k for k in range(6)]),
     (32, 8, 64, 48, -1, [], [33 + PART * k for k in range(6)]),  # pages whose rows are no power of two
+    (32, 8, 128, 64, -1, [500, 3, 9, 77, 1000, 64, 0, 5], [512], 56),
+    (32, 8, 128, 64, -1, [500, 3, 9, 77, 1000, 64, 0, 5], [512 + PART * k for k in range(8)], 56),
+    (32, 8, 64, 64, -1, [500, 3, 9, 77, 1000, 64, 0, 5], [PART * k for k in range(8)], 56),
 ]
-CASES = [(d, s) for d in ("host", "sim:gfx942", "sim:gfx1100") for s in SMALL] + [
-    (d, s) for d in NVIDIA for s in SMALL + LARGE
+CASES = [(d, s) for d in ("host", "sim:gfx942", "sim:gfx1100") for s in SMALL + FEWER] + [
+    (d, s) for d in NVIDIA for s in SMALL + FEWER + LARGE
 ]
 
 
@@ -48,10 +58,10 @@ def make_model(heads, kv_heads, size, rows, window):
     return helper.make_model(graph, opset_imports=versions, ir_version=10)
 
 
-def feed_of(heads, kv_heads, size, rows, _, answers, parts):
+def feed_of(heads, kv_heads, size, rows, _, answers, parts, last=PART):
     """Each answer has pages of its own, and all parts have those of one prompt."""
     rng = np.random.default_rng(1)
-    past, new = [*answers, *parts], [1] * len(answers) + [PART] * len(parts)
+    past, new = [*answers, *parts], [1] * len(answers) + [PART] * (len(parts) - 1) + [last]
     owner = [*range(len(answers)), *[len(answers)] * len(parts)]
     columns = max((p + n - 1) // rows + 1 for p, n in zip(past, new, strict=True))
     pages = 1 + columns * (len(answers) + 1)

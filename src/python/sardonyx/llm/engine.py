@@ -24,10 +24,11 @@ from .paged_parallel import ParallelPagedDecoder
 from .paged_sampling import StepKind
 from .pages import PagePool
 from .parallel import device_names
-from .scheduler import Scheduler, most_beside
+from .scheduler import Scheduler
 from .speculation import DraftSpeculator, NgramSpeculator, Speculator, draft_graph
 from .speculation import checked as speculation_options
 from .step_inputs import MOST_PARTS
+from .step_sizes import most_beside
 from .step_times import StepTimes
 from .texts import Prompt, Texts
 

@@ -16,7 +16,7 @@ from .decoder import _free_host_memory
 from .genai_folder import GenaiFolder
 from .host_pages import HostCopies
 from .lora import Adapters
-from .paged_graph import PART, PagedGraph
+from .paged_graph import PagedGraph
 from .paged_sampling import Chosen, StepKind
 from .scheduler import Piece
 from .step_inputs import (
@@ -27,10 +27,10 @@ from .step_inputs import (
     complete,
     giving,
     same_shape,
-    tiles_of,
 )
 from .step_programs import DeviceTensors, StepPrograms
-from .step_runs import GpuRun, Side, StepRuns, powers, rounded_both, rounded_tokens, sizes_of_both
+from .step_runs import GpuRun, Side, StepRuns, powers, rounded_tokens
+from .step_sizes import size_of, sizes_of_both
 
 Array = np.ndarray[Any, Any]
 
@@ -226,9 +226,8 @@ class PagedDecoder:
 
     def _start_both(self, pieces: Sequence[Piece], giving: Giving, kind: StepKind) -> Callable[[], Chosen]:
         """Starts a step of pieces of one token each, and after them parts of prompts."""
-        parts = [tiles_of(p.count) * PART for p in pieces if p.count > 1]
-        # There are as many rows of logits as answers: GEMMs of more than 64 rows, for instance, take other kernels.
-        answers, tokens = rounded_both(max(len(pieces) - len(parts), len(giving)), sum(parts))
+        parts = [p.count for p in pieces if p.count > 1]
+        answers, tokens = size_of(len(pieces) - len(parts), len(giving), parts)
         run = self.runs.both(kind, answers, tokens)
         side = run.side()
         self.inputs.fill_both(side.values, pieces, giving, kind, answers)

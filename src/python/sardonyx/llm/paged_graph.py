@@ -18,6 +18,7 @@ from .packages import needed
 from .paged_sampling import StepKind, add_choice
 from .sampling_graph import Nodes
 from .step_graph import StepGraph, _read_by
+from .step_sizes import PART
 
 if TYPE_CHECKING:
     import onnx
@@ -34,8 +35,6 @@ _SAME = (
 )
 #: Types of caches in 8 bits by their names as options.
 CACHE_TYPES = {"int8": "int8", "fp8": "float8_e4m3fn"}
-#: Tokens of a part of a prompt in a step with several sequences: rows of a tile of attention. Longer parts are several.
-PART = 64
 GIVEN_IDS = "sardonyx/given_ids"  #: of build() with slots: the ids that the host knows
 _WITHOUT_EFFECT = {"smooth_softmax": (-1, 0, 1), "causal": (1,), "qk_output": (0,), "sliding_window_cache": (0,)}
 
@@ -168,7 +167,7 @@ class PagedGraph:
         rows, heads, head size]; hidden states of the stage before; those of add_choice(), and of adapters (see _adapt). Outputs: the caches, those of add_choice(), and
         hidden states for the stage after. Of the stages of a model (see stage_graph.py), only the last one has `rows` and add_choice().
         single: there is one sequence; its new tokens are then computed as one block of attention. prompt: so are those of each
-        part of a prompt, PART tokens, after sequences of one token each. one: each sequence has one token.
+        part of a prompt, PART tokens or, of the last one, 2 to PART, after sequences of one token each. one: each sequence has one token.
         slots: if not 0, the last token of so many sequences stays on the device: see _keep_tokens().
         """
         onnx, folder = needed("onnx"), self._folder

@@ -15,20 +15,11 @@ from dataclasses import dataclass, replace
 from .engine_request import Request
 from .host_pages import HostPages
 from .pages import PagePool
+from .step_sizes import PART, most_beside, room_of, size_of, sizes_beside, tiles_of
 from .step_times import StepTimes
 
 _MULTIPLE = 64
-#: Tokens of a step with answers and prompts: at most so many, or for each answer. A step's time grows with them, so few
-#: answers are not delayed much, and many get as many prompts after them as they need to go on together. They fill whole
-#: tiles of GEMMs, of 128 rows: 512 tokens of a prompt beside 8 answers would need a fifth tile for 8 rows.
-_ROWS, _ROWS_EACH = 512, 8
 _LEAST = 256  #: tokens of a prompt's part that is not its last one, beside parts of others
-
-
-def most_beside(answers: int) -> int:
-    """Tokens of prompts in a step beside so many answers, of which there is room for a power of two (see rounded_both())."""
-    room = max(8, 1 << (answers - 1).bit_length())
-    return (max(_ROWS, _ROWS_EACH * room) - room) // _MULTIPLE * _MULTIPLE
 
 
 @dataclass(slots=True)
@@ -133,9 +124,11 @@ class Scheduler:
 
     def measured(self, pieces: list[Piece], seconds: float) -> None:
         """A step of these pieces has taken so long."""
-        answers = sum(p.count == 1 for p in pieces)
+        parts = [p.count for p in pieces if p.count > 1]
+        answers = len(pieces) - len(parts)
         if self.times and answers:
-            self.times.add(answers, sum(self._rows(p.count, pieces) for p in pieces) - answers, seconds)
+            rows = sum(size_of(answers, sum(p.results for p in pieces), parts)) - room_of(answers) if parts else 0
+            self.times.add(answers, rows, seconds)
 
     def start_again(self) -> None:
         """The contents of all pages are lost: what runs is computed again."""
@@ -166,9 +159,7 @@ class Scheduler:
             ready = ready[: -(-sum(r.computed >= r.prompt_tokens for r in order) // self._stages)]
         for group in ready, prompts:
             if group is prompts and pieces:
-                left = min(left, most_beside(len(pieces)))
-                if self.times:
-                    left = self.times.most(len(pieces), left, min(self.most, len(self.running) + len(self.waiting)))
+                left = self._beside(len(pieces), left)
             for r in group:
                 if r.slot < 0:  # preempted meanwhile
                     continue
@@ -177,13 +168,13 @@ class Scheduler:
                     planned.add(r.number)
                     left -= 1
                     continue
-                count = self._part(r, left)
+                count = self._part(r, left, pieces)
                 if parts and count < self._least(self._pending(r), pieces, parts):
                     continue
                 if count > 0 and self._reserve(r, count, planned):
-                    pieces.append(self._piece(r, count))
+                    left -= self._rows(piece := self._piece(r, count), pieces)
+                    pieces.append(piece)
                     planned.add(r.number)
-                    left -= self._rows(count, pieces)
                     parts += count > 1
             if self._guesses and group and self._pending(group[0]) == 1:
                 pieces, left = self._with_guesses(pieces, left)
@@ -195,12 +186,12 @@ class Scheduler:
                 or not self._admit(new)
             ):
                 break
-            count = self._part(new, left)
+            count = self._part(new, left, pieces)
             if not self._reserve(new, count, planned):
                 break
-            pieces.append(self._piece(new, count))
+            left -= self._rows(piece := self._piece(new, count), pieces)
+            pieces.append(piece)
             planned.add(new.number)
-            left -= self._rows(count, pieces)
             parts += 1
         return pieces
 
@@ -211,10 +202,30 @@ class Scheduler:
             return 1 if parts < self._parts else _LEAST
         return min(_LEAST, pending)
 
-    def _rows(self, count: int, pieces: list[Piece]) -> int:
-        """Rows that a piece, which has been added to `pieces`, takes in its step: parts beside answers take whole tiles."""
-        tiled = count > 1 and self._parts > 1 and pieces[0].count == 1
-        return -(-count // _MULTIPLE) * _MULTIPLE if tiled else count
+    def _beside(self, answers: int, left: int) -> int:
+        """How many of `left` tokens may be of prompts in a step with so many answers."""
+        most = min(left, most_beside(answers))
+        if self._parts == 1:
+            return most
+        most = max(sizes_beside(answers, most), default=most)
+        clients = min(self.most, len(self.running) + len(self.waiting))
+        return self.times.most(answers, most, clients) if self.times else most
+
+    def _joined(self, pieces: list[Piece]) -> bool:
+        """Whether parts of prompts join these pieces in one launch, where each begins a tile."""
+        return self._parts > 1 and bool(pieces) and pieces[0].count == 1
+
+    def _rows(self, piece: Piece, pieces: list[Piece]) -> int:
+        """How many of a step's tokens a piece takes beside others."""
+        if piece.count == 1 or not self._joined(pieces):
+            return piece.count
+        return PART * tiles_of(piece.count) + (self._more_room(pieces) if piece.results else 0)
+
+    @staticmethod
+    def _more_room(pieces: list[Piece]) -> int:
+        """Rows by which there is less room for prompts if the step gives a token more."""
+        results = sum(p.results for p in pieces)
+        return room_of(results + 1) - room_of(results)
 
     @staticmethod
     def _piece(r: Request, count: int) -> Piece:
@@ -237,12 +248,16 @@ class Scheduler:
             left -= room
         return found, left
 
-    def _part(self, r: Request, left: int) -> int:
-        """How many of its tokens are next; a part of a prompt has whole multiples of 64 tokens if it can, so that few
-        sizes occur."""
-        pending = self._pending(r)
-        if pending <= max(1, left):
+    def _part(self, r: Request, left: int, pieces: list[Piece]) -> int:
+        """How many of its tokens are next. A part of a prompt on its own has whole multiples of 64 tokens if it can, so that few
+        sizes occur; beside answers it takes what is left of the step's size."""
+        pending, joined = self._pending(r), self._joined(pieces)
+        more = self._more_room(pieces) if joined else 0
+        if pending <= max(1, left - more):
             return pending
+        if joined:
+            # If it ended here, its token would need a larger step, so a few of its tokens wait. Unless there is no size for it.
+            return left - more if pending <= left and left > more else min(pending, left)
         return left // _MULTIPLE * _MULTIPLE if left >= _MULTIPLE else left
 
     @staticmethod

@@ -9,21 +9,17 @@ import numpy as np
 
 from .engine_request import Request
 from .genai_folder import GenaiFolder
-from .paged_graph import GIVEN_IDS, PART
+from .paged_graph import GIVEN_IDS
 from .paged_sampling import StepKind
 from .scheduler import Piece
 from .step_graph import StepGraph
+from .step_sizes import PART, in_order, tiles_of
 
 Array = np.ndarray[Any, Any]
 Giving = Sequence[tuple[Request, int]]  #: of each result of a step, see giving()
 
 
 MOST_PARTS = 8  #: of prompts in a step with answers
-
-
-def tiles_of(count: int) -> int:
-    """How many sequences of PART tokens a part of a prompt takes."""
-    return -(-count // PART)
 
 
 def giving(pieces: Sequence[Piece]) -> list[tuple[Request, int]]:
@@ -207,9 +203,9 @@ class StepInputs:
                 values[name][...] = x
 
     def unused_both(self, kind: StepKind, answers: int, tokens: int) -> dict[str, Array]:
-        """unused() of a step of `answers` sequences of one token and parts of prompts, which are sequences of PART tokens, with
-        its table; without `cumulative`. Results are as many as answers."""
-        sequences = answers + tokens // PART
+        """unused() of a step of `answers` sequences of one token and parts of prompts, which are sequences of PART tokens but for
+        the last one, with its table; without `cumulative`. Results are as many as answers."""
+        sequences = answers + tiles_of(tokens)
         values = {
             **self.unused(kind, answers + tokens, 1, 1),
             "rows": np.zeros(answers, np.int64),
@@ -242,28 +238,31 @@ class StepInputs:
         if kind.adapters:
             values["adapter"][:] = 0
             values["adapter"][:n] = [p.request.adapter for p in single]
-        rows = [k for k, p in enumerate(single) if p.results]
         begin, sequence = answers, answers
         tiles: list[Piece] = []  # a long part is several sequences with the same pages
-        for p in parts:
+        last = [0] * len(parts)  # rows of their last tokens
+        for k in in_order([p.count for p in parts]):
+            p = parts[k]
             count, end = tiles_of(p.count), begin + p.count
+            last[k] = end - 1
             ids[begin:end] = p.ids
             past[sequence : sequence + count] = p.start + PART * np.arange(count)
             if kind.adapters:
                 values["adapter"][begin:end] = p.request.adapter
             if p.unknown:
                 source[end - 1] = p.request.slot
-            rows += [end - 1] * p.results
             tiles += [p] * count
             begin, sequence = begin + PART * count, sequence + count
         self._tables.rows(tiles, values["table"][answers:])
+        rows = [k for k, p in enumerate(single) if p.results]
+        rows += [row for row, p in zip(last, parts) if p.results]
         values["rows"][: len(rows)] = rows  # results are in the order of the pieces
         values["rows"][len(rows) :] = 0
         if self._folder.position_ids:
             at = values[self._folder.position_ids][0]
             at[:answers] = past[:answers]
             within = past[answers:, None] + np.arange(PART)
-            at[answers:] = np.minimum(within, self._folder.context - 1).reshape(-1)
+            at[answers:] = np.minimum(within, self._folder.context - 1).reshape(-1)[: at.size - answers]
         target[[r.slot for r, _ in giving]] = range(len(giving))
         if kind.sample:
             for name, x in self.choice(giving, kind, answers).items():

@@ -17,10 +17,10 @@ import numpy as np
 from .._sardonyx import Stream, Tensor
 from ..device import empty, pinned, to_device
 from ..model import BoundRun, Model
-from .paged_graph import PART
 from .paged_sampling import StepKind
 from .step_inputs import StepInputs, complete
 from .step_programs import DeviceTensors, StepPrograms
+from .step_sizes import PART
 
 Array = np.ndarray[Any, Any]
 _MOST_KEPT = 768  #: sizes of steps whose tensors are kept
@@ -40,26 +40,9 @@ def rounded_tokens(count: int) -> int:
     return next((size for size in _TOKENS if size >= count), -(-count // 512) * 512)
 
 
-def rounded_both(answers: int, tokens: int) -> tuple[int, int]:
-    """The same for sequences of one token and the parts of prompts beside them, a multiple of PART. There is a graph for each pair of sizes, so
-    sizes are fewer."""
-    step = 64 if tokens <= 512 else 128 if tokens <= 1024 else 256
-    return max(8, 1 << (answers - 1).bit_length()), -(-tokens // step) * step
-
-
 def powers(most: int) -> list[int]:
     """1, 2, 4 ..., the last of which is at least `most`; the largest first."""
     return [1 << k for k in reversed(range((most - 1).bit_length() + 1))]
-
-
-def sizes_of_both(sequences: int, beside: Callable[[int], int], context: int) -> list[tuple[int, int]]:
-    """What rounded_both() gives for up to so many sequences; beside: how many tokens of a prompt can be beside so many
-    answers. The largest first."""
-    found = set()
-    for answers in range(1, sequences):
-        most = min(beside(answers), context)
-        found |= {rounded_both(answers, tokens) for tokens in range(most, 0, -64)}
-    return sorted((s for s in found if s[1] <= context), key=lambda s: (-s[1], -s[0]))
 
 
 class Block:
@@ -207,7 +190,7 @@ class StepRuns:
 
         def make() -> GpuRun:
             values = self._inputs.unused_both(kind, answers, tokens)
-            ends = np.array([*range(answers), *range(answers, answers + tokens + 1, PART)], np.int32)
+            ends = np.array([*range(answers), *range(answers, answers + tokens, PART), answers + tokens], np.int32)
             found = self._programs.results(kind, False, answers + tokens, answers, True)
             return self._gpu(self._programs.get(kind, False, True), kind, {"cumulative": ends}, values, found)
 
