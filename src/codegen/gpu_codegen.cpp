@@ -81,6 +81,7 @@ std::string GpuGenerator::pack_condition(const Packing& p, const std::vector<con
   for (const Expr& m : p.multiples) all.push_back(fmt::format("({} & {}) == 0", emit_.value(m), p.length - 1));
   std::vector<const Value*> values = stored;
   for (const Expr& l : p.loads) values.push_back(l->value);
+  for (const Interleaved& i : p.interleaved) values.push_back(i.value);
   std::vector<std::string> seen;
   for (const Value* v : values) {
     const std::string b = emit_.buffer(v);

@@ -20,12 +20,22 @@ struct Piece {
   Expr whole;   ///< for a pack's first position: all elements are inside and follow one another
 };
 
+/// Loads of every `stride`-th element of a tensor, which together are all (gpu_interleaved.cpp).
+struct Interleaved {
+  const Value* value = nullptr;
+  DType dtype = DType::kFloat32;
+  int stride = 0;
+  Expr first;   ///< offset of the first element where the variable is 0
+  Exprs loads;  ///< of the first element, of the next one, ...
+};
+
 /// Accesses along one variable that can be vectorised with packs of `length` elements.
 struct Packing {
   int length = 1;   ///< elements; 1: no packs
   Exprs loads;      ///< flat, contiguous along the variable, and aligned
   Exprs multiples;  ///< must be multiples of the length at run time for packs to be used
   std::vector<Piece> pieces;
+  std::vector<Interleaved> interleaved;
 };
 
 struct RowStage {
@@ -127,6 +137,11 @@ class GpuGenerator {
   void add_pieces(const Exprs& bodies, const Expr& var, Packing& p) const;
   void load_piece(const Piece& piece, const std::string& name, int length, const Expr& var, const Expr& first);
   void load_elements(const Piece& piece, const std::string& name, int length, const Expr& var, const Expr& first);
+
+  // ---- gpu_interleaved.cpp
+  static void add_interleaved(const Expr& body, const Expr& var, Packing& p);
+  void load_interleaved(const Packing& p, const Expr& inner, const Expr& base,
+                        std::vector<std::pair<Expr, std::string>>& packs);
 
   // ---- gpu_gathers.cpp
   /// Elements of a pack with which a loop is fastest whose packs may have `p.length`.

@@ -224,6 +224,7 @@ void GpuGenerator::map(const FlatLoop& loop) {
       in_blocks = true;
       emit_.line("if (done) return;");
     } else if (p.length > 1 && !n->has_var && !(is_const_int(n, c) && c < p.length)) {
+      if (bodies.size() == 1) add_interleaved(f.body, f.vars.back(), p);
       map_packs(f, p);
       from = "done";
       threads_ = idx::ceildiv(items, p.length);
@@ -265,6 +266,7 @@ void GpuGenerator::map_packs(const FlatLoop& f, const Packing& p) {
 // Loads the packs that `body` needs.
 void GpuGenerator::load_packs(const Expr& body, const Packing& p, const Expr& inner, const Expr& base,
                               std::vector<std::pair<Expr, std::string>>& packs) {
+  load_interleaved(p, inner, base, packs);
   certain_loads(body, [&](const Expr& l) {
     for (const auto& [known, name] : packs)
       if (same(known, l)) return;
