@@ -261,6 +261,10 @@ std::string Emitter::compute(const Expr& e) {
         default:
           in_32 = false;
       }
+      if (e->op == Op::kCast && is_float(e->args[0]->dtype) && narrow(e)) {  // certainly within its range
+        text = fmt::format("i32({})", a[0]);
+        break;
+      }
       if (!in_32)
         for (std::size_t k = 0; k < a.size(); ++k)
           if (narrow(e->args[k])) a[k] = "i64(" + a[k] + ")";

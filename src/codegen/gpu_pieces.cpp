@@ -9,7 +9,7 @@
 namespace sardonyx::codegen {
 namespace {
 
-constexpr std::int64_t kMostPositions = 1 << 14;  // of a variable whose values are all tried
+constexpr std::int64_t kMostPositions = 1 << 12;  // of a variable whose values are all tried
 constexpr int kMostParts = 4096;                  // of an expression
 
 // Calls `found` for every load, with the conditions under which it is evaluated; once for each part of an expression

@@ -2,6 +2,9 @@
 #include "codegen/index_range.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace sardonyx::codegen {
@@ -40,6 +43,94 @@ bool bounded_symbols(const Expr& e, const std::function<bool(std::int64_t)>& tru
   return ok;
 }
 
+// What a float that is computed from indices alone (where a resized image reads) lies in, and the largest magnitude
+// that occurs on the way, of which rounding errors are a small part.
+struct Interval {
+  double low = 0, high = 0, largest = 0;
+};
+Interval interval(double low, double high, double largest) {
+  return {low, high, std::max({largest, std::abs(low), std::abs(high)})};
+}
+
+class Floats {
+ public:
+  explicit Floats(std::function<std::pair<Expr, Expr>(const Expr&)> integers) : integers_(std::move(integers)) {}
+
+  std::optional<Interval> of(const Expr& e) {
+    const auto known = known_.find(e.get());
+    if (known != known_.end()) return known->second;
+    std::optional<Interval> i = compute(e);
+    if (i && !(std::isfinite(i->low) && std::isfinite(i->high))) i.reset();
+    return known_[e.get()] = i;
+  }
+
+ private:
+  std::optional<Interval> compute(const Expr& e) {
+    if (e->dtype != DType::kFloat32 && e->dtype != DType::kFloat64) return {};
+    if (e->op == Op::kConst) return interval(e->f, e->f, 0);
+    if (e->op == Op::kCast && e->args[0]->dtype == DType::kInt64) {
+      const auto [low, high] = integers_(e->args[0]);
+      std::int64_t from = 0, to = 0;
+      if (!low || !high || !is_const_int(low, from) || !is_const_int(high, to)) return {};
+      return interval(static_cast<double>(from), static_cast<double>(to), 0);
+    }
+    if (e->op == Op::kFloor || e->op == Op::kCeil || e->op == Op::kRound || e->op == Op::kTrunc) {
+      const auto a = of(e->args[0]);
+      if (!a) return {};
+      return interval(std::floor(a->low), std::ceil(a->high), a->largest);
+    }
+    if (e->op == Op::kSelect)
+      return combined(e->args[1], e->args[2], [](const Interval& a, const Interval& b) {
+        return interval(std::min(a.low, b.low), std::max(a.high, b.high), 0);
+      });
+    if (e->args.size() != 2) return {};
+    return combined(e->args[0], e->args[1], [&](const Interval& a, const Interval& b) -> std::optional<Interval> {
+      switch (e->op) {
+        case Op::kAdd:
+          return interval(a.low + b.low, a.high + b.high, 0);
+        case Op::kSub:
+          return interval(a.low - b.high, a.high - b.low, 0);
+        case Op::kMul: {
+          const auto ends = std::minmax({a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high});
+          return interval(ends.first, ends.second, 0);
+        }
+        case Op::kDiv: {
+          if (b.low != b.high || b.low == 0) return {};
+          const auto ends = std::minmax(a.low / b.low, a.high / b.low);
+          return interval(ends.first, ends.second, 0);
+        }
+        case Op::kMin:
+          return interval(std::min(a.low, b.low), std::min(a.high, b.high), 0);
+        case Op::kMax:
+          return interval(std::max(a.low, b.low), std::max(a.high, b.high), 0);
+        default:
+          return {};
+      }
+    });
+  }
+
+  template <class F>
+  std::optional<Interval> combined(const Expr& x, const Expr& y, F f) {
+    const auto a = of(x), b = of(y);
+    std::optional<Interval> i;
+    if (a && b) i = f(*a, *b);
+    if (i) i->largest = std::max({i->largest, a->largest, b->largest});
+    return i;
+  }
+
+  std::function<std::pair<Expr, Expr>(const Expr&)> integers_;
+  std::unordered_map<const ExprNode*, std::optional<Interval>> known_;
+};
+
+// The bounds of a float as an integer; empty where they are not known or large.
+std::pair<Expr, Expr> integer_bounds(const std::optional<Interval>& i) {
+  constexpr double kRounding = 1e-5;  // of the largest magnitude, after a hundred operations in float32
+  if (!i || i->largest > 1e9) return {};
+  const double more = 1 + kRounding * i->largest;
+  return {Expr(static_cast<std::int64_t>(std::floor(i->low - more))),
+          Expr(static_cast<std::int64_t>(std::ceil(i->high + more)))};
+}
+
 }  // namespace
 
 const IndexRange::Bounds& IndexRange::bounds(const Expr& e) {
@@ -72,6 +163,14 @@ IndexRange::Bounds IndexRange::compute(const Expr& e) {
       return n ? Bounds{0, n - Expr(1)} : Bounds{};
     }
     case Op::kCast: {
+      if (is_float(e->args[0]->dtype)) {
+        Floats floats([this](const Expr& x) {
+          const Bounds& b = bounds(x);
+          return std::pair(b.low, b.high);
+        });
+        const auto [low, high] = integer_bounds(floats.of(e->args[0]));
+        return {low, high};
+      }
       Bounds b = type_range(e->args[0]->dtype);
       return e->args[0]->dtype == DType::kInt32 ? Bounds{} : b;  // the full range of int32 leaves no bound
     }

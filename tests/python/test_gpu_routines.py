@@ -209,7 +209,8 @@ def test_running_sums_of_long_lines(chip, dtype):
 @pytest.mark.slow(part=4)
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize(
-    "dtype, shape", [("float", (2, 1100, 40)), ("float16", (1, 1540, 70)), ("int64", (1, 2049, 33)), ("float16", (8, 300, 1540))]
+    "dtype, shape",
+    [("float", (2, 1100, 40)), ("float16", (1, 1540, 70)), ("int64", (1, 2049, 33)), ("float16", (8, 300, 1540))],
 )
 def test_running_sums_of_few_columns(chip, dtype, shape):
     """In parts of their rows, after a launch that sums up each part; the last part is shorter, and so is the last strip of columns."""

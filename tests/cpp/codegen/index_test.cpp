@@ -43,6 +43,24 @@ TEST(IndexRange, ConstantSizesAreDecidedAtOnce) {
   EXPECT_FALSE(r.limit());
 }
 
+// Where a resized image reads: floats of indices, which are no larger than what they are computed from allows.
+TEST(IndexRange, FloatsOfIndicesAreBounded) {
+  IndexRange r(trusted);
+  const auto f = [](double v) { return constant_float(v, DType::kFloat32); };
+  const auto index = [](const Expr& x) { return cast(unary(Op::kFloor, x), DType::kInt64); };
+  const Expr i = loop_var(1 << 15), x = cast(i, DType::kFloat32);
+  const Expr at = binary(Op::kSub, binary(Op::kMul, binary(Op::kAdd, x, f(0.5)), f(0.3)), f(0.5));
+  EXPECT_TRUE(r.narrow(index(at)));
+  EXPECT_TRUE(r.narrow(index(binary(Op::kDiv, x, f(-3)))));
+  EXPECT_TRUE(r.narrow(idx::max(0, idx::min(127, index(at) + Expr(1)))));
+  EXPECT_FALSE(r.narrow(index(binary(Op::kMul, x, f(1e6)))));
+  EXPECT_FALSE(r.narrow(index(binary(Op::kSub, binary(Op::kMul, x, f(1e6)), binary(Op::kMul, x, f(1e6))))));
+  EXPECT_FALSE(r.narrow(index(binary(Op::kDiv, x, x))));  // 0 / 0
+  EXPECT_FALSE(r.narrow(index(unary(Op::kExp, x))));
+  EXPECT_FALSE(r.narrow(index(cast(loop_var(symbol(0, "n")), DType::kFloat32))));  // of a size that is not known
+  EXPECT_FALSE(r.limit());
+}
+
 TEST(IndexRange, SymbolicSizesGiveALimit) {
   IndexRange r(trusted);
   const Expr n = symbol(0, "n"), m = symbol(1, "m");
