@@ -1,6 +1,7 @@
 // Main loops of the tiled GEMM (gemm.h): tiles of A and B go from memory to LDS, and from there to a wave's registers.
 #pragma once
 #include "gemm_loader.h"
+#include "gemm_split_k_tree.h"
 #include "gemm_store.h"
 
 namespace sdx {
@@ -353,16 +354,32 @@ SDX_FN void multiply_pipelined(const P& p, AccTile& acc, const WavePart<Tile, P>
     read(0);
   }
   at_end();
-  const auto finish = [&](const auto& again, auto index) __attribute__((always_inline)) {
+  const auto finish = [&](auto index) __attribute__((always_inline)) {
     constexpr int i = index.value;
-    if (u32(i) >= left) return;
     lds_barrier();
     if (u32(i + 1) < left) read(i + 1);
     multiply(i);
     if (u32(i + 2) < left) store((i + 1) % kInFlight, stage(i));
-    if constexpr (i + 1 < kAfter) again(again, Number<i + 1>{});
   };
-  finish(finish, Number<0>{});
+  // Where the number of steps is not known, the last ones are a loop: their copies take a tenth of the time of
+  // compiling a kernel. With small tiles, and on RDNA, it would take registers that more waves need.
+  constexpr bool kUnknown = kSplitKTree<P> || P::kLeastSteps > 0;
+  if constexpr (kUnknown && M::kFamily == MatrixFamily::kMfma && kInFlight == 2 && TM * TN > 8) {
+#pragma clang loop unroll(disable)
+    for (; left > 0; left -= 2) {
+      finish(Number<0>{});
+      if (left == 1) break;
+      finish(Number<1>{});
+    }
+    wait_for_loads();  // of at_end(); after a loop the compiler would wait for them where it also waits for stores
+  } else {
+    const auto finish_all = [&](const auto& again, auto index) __attribute__((always_inline)) {
+      if (u32(index.value) >= left) return;
+      finish(index);
+      if constexpr (index.value + 1 < kAfter) again(again, Number<index.value + 1>{});
+    };
+    finish_all(finish_all, Number<0>{});
+  }
 }
 
 }  // namespace gemm_detail

@@ -154,21 +154,37 @@ SDX_FN void multiply_ring(const P& p, AccTile& acc, const WavePart<Tile, P>& par
   // `reads`, and loads `first` to `first` + `loads` - 1 of tile t, to `to`.
   const auto multiply = [&](auto half, auto reads, u32 next, u32 t, u32 to, auto first,
                             auto loads) __attribute__((always_inline)) {
-    constexpr int s = half.value, kMmas = TM * TN, kReads = reads.value ? TM + TN : 0, kEnd = first.value + loads.value;
+    constexpr int s = half.value, kMmas = TM * TN, kReads = reads.value ? TM + TN : 0;
+    constexpr int kFirst = first.value, kNow = loads.value;
     u32 at_a = from_a[1 - s] + next, at_b = from_b[1 - s] + next;
-    each<kMmas>([&](auto index) __attribute__((always_inline)) {
-      constexpr int number = index.value;
-      // Reads end before the products do, so that the barrier behind them waits for none.
-      constexpr int kFrom = number * kReads * 4 / (3 * kMmas), kTo = (number + 1) * kReads * 4 / (3 * kMmas);
+    // Before product `number` the wave has started so many reads, which end before the products do, so that the barrier
+    // behind them waits for none; and so many loads.
+    const auto reads_before = [](int number) { return number * kReads * 4 / (3 * kMmas); };
+    const auto loads_before = [](int number) { return kFirst + number * kNow / kMmas; };
+    if constexpr (kMmas < 16) {
+      each<kMmas>([&](auto index) __attribute__((always_inline)) {
+        constexpr int number = index.value, kFrom = reads_before(number), kTo = reads_before(number + 1);
+        constexpr int kLoad = loads_before(number), kUntil = loads_before(number + 1);
 #pragma clang loop unroll(full)
-      for (int i = kFrom; i < kTo && i < kReads; ++i) read(1 - s, at_a, at_b, i);
-      S::mma(x[s][number / TN], y[s][number % TN], acc[number / TN][number % TN]);
-      constexpr int kLoad = first.value + number * loads.value / kMmas,
-                    kUntil = first.value + (number + 1) * loads.value / kMmas;
+        for (int i = kFrom; i < kTo && i < kReads; ++i) read(1 - s, at_a, at_b, i);
+        S::mma(x[s][number / TN], y[s][number % TN], acc[number / TN][number % TN]);
 #pragma clang loop unroll(full)
-      for (int j = kLoad; j < kUntil && j < kEnd; ++j) load(t, to, j);
-      keep_memory_order();
-    });
+        for (int j = kLoad; j < kUntil && j < kFirst + kNow; ++j) load(t, to, j);
+        keep_memory_order();
+      });
+    } else {
+      // A loop that the compiler unrolls: with a lambda for each product, large tiles take half as long again to
+      // compile.
+      static_assert(kReads * 4 <= kMmas * 3 && kNow <= kMmas, "at most one of each before a product");
+#pragma clang loop unroll(full)
+      for (int number = 0; number < kMmas; ++number) {
+        const int i = reads_before(number), j = loads_before(number);
+        if (i < kReads && i < reads_before(number + 1)) read(1 - s, at_a, at_b, i);
+        S::mma(x[s][number / TN], y[s][number % TN], acc[number / TN][number % TN]);
+        if (j < loads_before(number + 1)) load(t, to, j);
+        keep_memory_order();
+      }
+    }
   };
   // The first tile has to be in LDS; those after it may be on their way.
   each<kStages>([&](auto left) __attribute__((always_inline)) {

@@ -156,6 +156,15 @@ def test_gemm_multiplies_while_loads_are_in_flight(chip, constant, tmp_path):
     assert not spills, f"registers are spilled to memory: {spills}"
 
 
+def test_last_steps_of_large_tiles_are_a_loop(tmp_path):
+    """Copies of a step take time to compile: besides the main loop's two there are two, and not one for each of the last four."""
+    product(tmp_path / "product.onnx", 3136, 2048, 512, True)
+    code = instructions(tmp_path / "product.onnx", "gfx942", tmp_path)
+    step = sum(bool(MATRIX.search(text)) for text in main_loop(code)) // 2
+    assert step > 16, "a smaller tile was chosen, whose last steps are no loop"
+    assert sum(bool(MATRIX.search(text)) for _, text, _ in code) == 4 * step
+
+
 @pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.BFLOAT16], ids=["float16", "bfloat16"])
 @pytest.mark.parametrize("chip", CHIPS)
 def test_results_are_stored_sixteen_bytes_at_a_time(chip, dtype, tmp_path):
