@@ -3,7 +3,8 @@
     python benchmarks/in_turns.py model.onnx ...
     python benchmarks/limit_cpu.py python benchmarks/in_turns.py model.onnx ...      as on a CPU with AVX2
 
-For machines with other load, which changes minima of CPU time less than medians of latencies. Symbolic dims are 1, or --batch.
+For machines with other load, which changes minima of CPU time less than medians of latencies. Symbolic dims are 1, or --batch. Inputs are
+random, or those of inputs/MODEL.npz beside the model: some models have indices as inputs, or edges of a graph.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ TURN = 0.12  # seconds of an engine's runs
 TYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
 
 
-def inputs(session: onnxruntime.InferenceSession, batch: int) -> dict[str, np.ndarray]:
-    """Random numbers for floats, small integers for others, ones for masks."""
+def inputs(session: onnxruntime.InferenceSession, path: Path, batch: int) -> dict[str, np.ndarray]:
+    """Those of the model's file of inputs; else random numbers for floats, small integers for others, ones for masks."""
+    saved = path.parent / "inputs" / f"{path.stem}.npz"
+    if saved.exists():
+        return dict(np.load(saved))
     rng = np.random.default_rng(0)
     feed = {}
     for i in session.get_inputs():
@@ -53,7 +57,7 @@ def measure(path: Path, seconds: float, batch: int) -> tuple[float, float, float
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    feed = inputs(session, batch)
+    feed = inputs(session, path, batch)
     model = sardonyx.compile(path, threads=1)
     got, difference = model.run(feed), 0.0
     for output, want in zip(session.get_outputs(), session.run(None, feed), strict=True):
