@@ -132,20 +132,22 @@ class Routine {
     std::int64_t width = 0;
     const Expr threads =
         is_const_int(inner, width) && width * size % 16 == 0 ? idx::floordiv(updates * size, 16) : updates;
+    // A width that is known makes divisions shifts, and one of the kernel's two loops.
+    const std::string columns = is_const_int(inner, width) ? fmt::format("i64({})", width) : "s2";
     if (reduction == 0) {
       const int last = workspace(DType::kUInt32, n);
       launch("routine_copy_and_clear(b0, b1, b2, s0, s1);", {0, output(0), last}, {t, t, "u32"}, {output(0), last},
              {all, n}, packs);
       launch("routine_scatter_last(b0, b1, s0, s1);", {1, last}, {"i64", "u32"}, {last}, {m, n}, m);
-      launch("routine_scatter_store(b0, b1, b2, b3, s0, s1, s2);", {1, last, 2, output(0)}, {"i64", "u32", t, t},
-             {output(0)}, {m, n, inner}, threads);
+      launch("routine_scatter_store(b0, b1, b2, b3, s0, s1, " + columns + ");", {1, last, 2, output(0)},
+             {"i64", "u32", t, t}, {output(0)}, {m, n, inner}, threads);
       return true;
     }
     if (const ComputedInput* data = computed(0))
       r.stored.push_back(*data);
     else
       launch("routine_copy(b0, b1, s0);", {0, output(0)}, {t, t}, {output(0)}, {all}, packs);
-    launch(fmt::format("routine_scatter_combine<{}>(b0, b1, b2, s0, s1, s2);", reduction), {1, 2, output(0)},
+    launch(fmt::format("routine_scatter_combine<{}>(b0, b1, b2, s0, s1, {});", reduction, columns), {1, 2, output(0)},
            {"i64", type, type}, {output(0)}, {m, n, inner}, threads);
     return true;
   }

@@ -26,6 +26,7 @@
 #include "fuse/pack_operands.h"
 #include "fuse/pad_gemm_k.h"
 #include "fuse/quantize_attention.h"
+#include "fuse/recompute_inputs.h"
 #include "fuse/reduce_to_gemm.h"
 #include "fuse/separate_windows.h"
 #include "fuse/shrink_repeats.h"
@@ -133,6 +134,11 @@ constexpr Pass kPasses[] = {
     {"inline_loops", "unless fusion is off", "Inlines loops and views into the loops and GEMMs that read them.",
      "Before all patterns over loop bodies, which then need no knowledge of how a model spells its operators.", fusing,
      [](PassState& s) { inline_loops(s.graph, s.options); }},
+    {"recompute_inputs", "computes_input, unless fusion is off",
+     "Computes an input of a routine again in loops that read it too, so that the routine computes it by itself.",
+     "After inlining, which leaves one loop between tensors in memory and the routine.",
+     [](const FuseOptions& o) { return o.computes_input && !o.disabled; },
+     [](PassState& s) { recompute_routine_inputs(s.graph, s.options); }},
     {"merge_convolutions", "merge_convolutions, unless fusion is off",
      "Merges convolutions of one image whose results are added, and a multiple of the image, into one.",
      "After inlining, which composes the additions and batch norms in between into one sum; before epilogues, which "

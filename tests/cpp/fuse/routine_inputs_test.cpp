@@ -118,6 +118,40 @@ return %6)");
   EXPECT_EQ(step.bodies[1]->steps[0].origin, "scan");
 }
 
+constexpr const char* kTransmittance = R"(%0 = input float16[n, 400]
+%1 = loop float32[i < n, j < 400]: log(1.0 - float32(%0[i, j])) @"log"
+%2 = view float32[n, 400, 1]: %1
+%3 = routine "scan" float32[n, 400, 1]: %2 {params = [0, 0, 0]} @"sum"
+)";
+
+// Loops that read the input too compute it from a tensor that is no larger.
+TEST(RecomputeInputs, LoopsComputeACheapInputAgain) {
+  const std::string before =
+      std::string(kTransmittance) + R"(%4 = loop float32[i < n, j < 400]: exp(%3[i, j, 0] - %1[i, j]) @"exp"
+return %4)";
+  EXPECT_THAT(kernels_of(before, computing()), ElementsAre("node log + sum", "loop exp"));
+  expect_pass("recompute_inputs", before,
+              std::string(kTransmittance) +
+                  R"(%4 = loop float32[i < n, j < 400]: exp(%3[i, j, 0] - log(1.0 - float32(%0[i, j]))) @"exp"
+return %4)",
+              computing());
+}
+
+TEST(RecomputeInputs, OutputsAndCostlyInputsAreStored) {
+  expect_unchanged(
+      "recompute_inputs",
+      std::string(kTransmittance) + R"(%4 = loop float32[i < n, j < 400]: exp(%3[i, j, 0] - %1[i, j]) @"exp"
+return %4, %1)",
+      computing());
+  expect_unchanged("recompute_inputs", R"(%0 = input float32[n, 400]
+%1 = input float32[n, 400]
+%2 = loop float32[i < n, j < 400]: %0[i, j] * %1[i, j]
+%3 = routine "scan" float32[1, n, 400]: %2 {params = [0, 0, 0]}
+%4 = loop float32[i < n, j < 400]: %3[0, i, j] - %2[i, j]
+return %4)",
+                   computing());
+}
+
 TEST(RoutineInputs, RemarksSayWhyALoopIsAKernel) {
   std::vector<std::string> reasons;
   FuseOptions o = computing();
