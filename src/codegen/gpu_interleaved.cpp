@@ -29,10 +29,12 @@ void GpuGenerator::add_interleaved(const Expr& body, const Expr& var, Packing& p
     const auto known = std::ranges::find_if(found, [&](const Found& f) {
       return f.group.value == l->value && f.group.stride == stride && is_const_int(rest - f.group.first, place);
     });
-    Found& f = known == found.end() ? found.emplace_back() : *known;
-    if (known == found.end()) f.group = {l->value, l->dtype, static_cast<int>(stride), rest, {}}, place = 0;
-    f.loads.push_back(l);
-    f.places.push_back(place);
+    if (known != found.end()) {
+      known->loads.push_back(l);
+      known->places.push_back(place);
+    } else {
+      found.push_back({{l->value, l->dtype, static_cast<int>(stride), rest, {}}, {l}, {0}});
+    }
   });
   for (Found& f : found) {
     const std::int64_t least = *std::ranges::min_element(f.places), stride = f.group.stride;
