@@ -33,6 +33,18 @@ def test_kernels_per_run(name, most):
     assert report["kernels_per_run"] == sum(report["program"]["launches"].values())
 
 
+# Models of any batch have several tilings for each GEMM and convolution; nearly all of the time of compiling is theirs. Bounds are a few
+# above the counts in November 2026: 121 and 59.
+@pytest.mark.parametrize(("name", "chip", "most"), [("resnet50", "gfx942", 125), ("bert_base", "gfx950", 62)])
+@pytest.mark.slow
+def test_kernels_compiled_for_all_sizes(name, chip, most):
+    folder = models.folder()
+    if folder is None:
+        pytest.skip("SARDONYX_MODELS is not set: there are no models to load")
+    path = models.fill(folder, BUILD / "models" / f"{name}.onnx")
+    assert 0 < len(api.code_report(path, chip, precision="fp16")) <= most
+
+
 @pytest.mark.parametrize("device", ["host", "sim:gfx942", "sim:gfx1100"])
 @pytest.mark.parametrize("rows", [["n", "m"], [1, 70], [2, 40]])
 def test_a_normalisation_is_one_kernel(device, rows):
