@@ -116,3 +116,9 @@ def test_two_heads_in_a_block(heads, pairs):
     of which there are two and three."""
     report = sardonyx.code_report(make_model(heads, 8, 128, 64, -1).SerializeToString(), "sm_90a")
     assert any(k.lds_bytes == (128 + 5 * 128) * 128 * 2 for k in report) == pairs
+
+
+def test_queries_are_read_in_place():
+    """Though the last part may repeat a row: loops compute where new rows are stored, store them, and join both results."""
+    report = sardonyx.code_report(make_model(32, 8, 128, 64, -1).SerializeToString(), "sm_90a")
+    assert sum(k.kernel.startswith("k") for k in report) == 3, [k.kernel for k in report]
