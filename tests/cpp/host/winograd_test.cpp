@@ -141,7 +141,7 @@ TEST(Convolution, WinogradOfPieces) {
                         {64, 48, 9, 1, "winograd 4x1 of 3 pieces"},  {96, 130, 3, 1, "winograd 4x1"},
                         {33, 64, 5, 5, "winograd 4x4 of 4 pieces"},  {48, 64, 4, 7, "winograd 4x4 of 6 pieces"}};
   for (const Case& c : cases) {
-    for (int bits = 0; bits < 8; ++bits) {
+    for (const int bits : {0, 3, 5, 6}) {
       ConvDesc d = plain(2, c.in, c.out, 0, 1);
       d.in = {41, 45, 0}, d.kernel = {c.height, c.width, 1};
       for (std::size_t i = 0; i < 2; ++i) {
