@@ -26,7 +26,8 @@ struct Taker {
   std::size_t input;
   int instructions;
 };
-constexpr Taker kTakers[] = {{"scatter", 2, kMostInstructions}, {"scan", 0, kMostOfScan}};
+// Rows are computed for each pack of their elements.
+constexpr Taker kTakers[] = {{"scatter", 1, kMostTwice}, {"scatter", 2, kMostInstructions}, {"scan", 0, kMostOfScan}};
 
 // Whether it is what a scatter adds to, and so on, in the result's shape. That loop stays a kernel, which stores the
 // result instead of a copy of it.
@@ -68,17 +69,18 @@ class ComputedInput {
 
   ComputedInputSource run() {
     plan_packs();
-    const std::string packed = emit_.fresh("packed");
-    emit_.line(fmt::format("const bool {} = {};", packed, pack_condition()));
-    const std::string fetch = emit_.fresh("fetch"), compute = emit_.fresh("compute");
-    emit_.open(fmt::format("const auto {} = [&]<u32 N>(i64 at) SDX_LAMBDA", fetch));
+    const std::string &name = options_.name, packed = "packed_" + name;
+    emit_.open(fmt::format("const bool {} = [&]() SDX_LAMBDA", packed));
+    emit_.line(fmt::format("return {};", pack_condition()));
+    emit_.close("();");
+    emit_.open(fmt::format("const auto fetch_{} = [&]<u32 N>(i64 at) SDX_LAMBDA", name));
     write_fetch();
     emit_.close(";");
-    emit_.open(fmt::format("const auto {} = [&]<u32 N>(const auto& loaded, i64 at) SDX_LAMBDA", compute));
+    emit_.open(fmt::format("const auto compute_{} = [&]<u32 N>(const auto& loaded, i64 at) SDX_LAMBDA", name));
     write_compute();
     emit_.close(";");
-    emit_.line(fmt::format("const auto {} = computed<{}, {}>({}, {}, {});", options_.name, storage_name(out_.dtype),
-                           packing_.length, packed, fetch, compute));
+    emit_.line(fmt::format("const auto {0} = computed<{1}, {2}>({3}, fetch_{0}, compute_{0});", name,
+                           storage_name(out_.dtype), packing_.length, packed));
     source_.buffers.assign(emit_.buffers.begin() + static_cast<std::ptrdiff_t>(options_.first_buffer),
                            emit_.buffers.end());
     source_.values = emit_.symbols;

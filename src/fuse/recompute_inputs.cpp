@@ -9,7 +9,7 @@ namespace {
 
 // Operations on elements, of which a function counts as several: about what reading the element again costs.
 constexpr int kMostOperations = 16, kOfFunction = 8;
-constexpr std::size_t kMostReaders = 2;
+constexpr std::size_t kMostLoops = 2;  // that compute it again
 
 // Whether it is cheaper to compute an element from the tensor that the loop reads than to store and load it.
 bool is_cheap(const LoopOp& l, DType stored) {
@@ -42,43 +42,61 @@ Expr recomputed(const Expr& e, const Value* v, const LoopOp& l) {
   });
 }
 
-// The loops that read v besides the routine. Empty if there are none, too many, or readers of another kind.
-std::vector<Node*> loops_that_read(const Graph& g, const Value* v, const Node* routine) {
+struct Readers {
+  std::vector<std::pair<Node*, std::size_t>> routines;  // and the number of the input
   std::vector<Node*> loops;
+};
+
+// What reads v: routines that can compute it, and loops. Empty if anything else does.
+Readers readers_of(const Graph& g, const Value* v, const FuseOptions& options) {
+  Readers r;
   bool others = std::ranges::any_of(g.outputs, [&](const Value* o) { return storage_of(o) == v; });
   for (const auto& n : g.nodes) {
-    if (n.get() == routine || n->as<ViewOp>()) continue;
-    const auto of_v = [&](const Value* x) { return storage_of(x) == v; };
-    if (std::ranges::none_of(n->inputs, of_v)) continue;
-    const bool whole = std::ranges::all_of(n->inputs, [&](const Value* x) { return x == v || !of_v(x); });
-    others |= !n->as<LoopOp>() || !whole;
-    loops.push_back(n.get());
+    if (n->as<ViewOp>()) continue;
+    bool reads = false;
+    for (std::size_t k = 0; k < n->inputs.size(); ++k) {
+      if (storage_of(n->inputs[k]) != v) continue;
+      std::string why;
+      if (n->as<RoutineOp>() && options.computes_input(*n, k, *v->producer, why))
+        r.routines.emplace_back(n.get(), k);
+      else
+        others |= !n->as<LoopOp>() || n->inputs[k] != v;
+      reads |= n->as<LoopOp>() != nullptr;
+    }
+    if (reads) r.loops.push_back(n.get());
   }
-  if (others || loops.size() > kMostReaders) loops.clear();
-  return loops;
+  return others || r.loops.size() > kMostLoops ? Readers{} : r;
 }
 
 }  // namespace
 
 void recompute_routine_inputs(Graph& g, const FuseOptions& options) {
   const std::unordered_set<const Node*> constants = constant_nodes(g);
-  for (const auto& n : g.nodes) {
-    if (!n->as<RoutineOp>()) continue;
-    for (std::size_t k = 0; k < n->inputs.size(); ++k) {
-      const Value* v = storage_of(n->inputs[k]);
-      const Node* p = v->producer;
-      const auto* l = p ? p->as<LoopOp>() : nullptr;
-      std::string why;
-      if (!l || v->graph != &g || constants.count(p) || !is_cheap(*l, v->dtype) ||
-          !options.computes_input(*n, k, *p, why))
-        continue;
-      for (Node* reader : loops_that_read(g, v, n.get())) {
-        auto* loop = reader->as<LoopOp>();
-        loop->body = recomputed(loop->body, v, *l);
-        refresh_inputs(*reader);
-      }
+  const std::size_t count = g.nodes.size();
+  for (std::size_t k = 0; k < count; ++k) {
+    const Node& p = *g.nodes[k];
+    const auto* l = p.as<LoopOp>();
+    if (!l || constants.count(&p) || !is_cheap(*l, p.outputs[0]->dtype)) continue;
+    const Value* v = p.outputs[0];
+    const Readers readers = readers_of(g, v, options);
+    if (readers.routines.empty()) continue;
+    for (Node* reader : readers.loops) {
+      auto* loop = reader->as<LoopOp>();
+      loop->body = recomputed(loop->body, v, *l);
+      refresh_inputs(*reader);
     }
+    g.origin = p.origin;
+    for (std::size_t r = 1; r < readers.routines.size(); ++r) {
+      Value*& input = readers.routines[r].first->inputs[readers.routines[r].second];
+      const Exprs vars = vars_of(v->shape);
+      std::vector<std::pair<Expr, Expr>> at;
+      for (std::size_t d = 0; d < vars.size(); ++d) at.emplace_back(l->vars[d], vars[d]);
+      Value* own = g.add_loop(vars, substitute(l->body, at));
+      input = input == v ? own : g.add_view(own, input->shape);
+    }
+    g.origin.clear();
   }
+  sort_nodes(g);
 }
 
 }  // namespace sardonyx

@@ -25,25 +25,26 @@ SDX_FN void routine_copy_and_clear(const T* x, T* y, u32* last, i64 n, i64 m) {
 }
 
 /// last[row]: 1 + the number of the last update of this row, or 0 if there is none.
-SDX_FN void routine_scatter_last(const i64* rows, u32* last, i64 m, i64 n) {
+template <class R>
+SDX_FN void routine_scatter_last(R rows, u32* last, i64 m, i64 n) {
   for (i64 k = first_thread(); k < m; k += all_threads())
-    if (rows[k] >= 0 && rows[k] < n)
-      __scoped_atomic_fetch_max(last + rows[k], u32(k) + 1, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
+    if (const i64 row = read_element(rows, k); row >= 0 && row < n)
+      __scoped_atomic_fetch_max(last + row, u32(k) + 1, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
 }
 /// N elements at a time.
-template <int N, class X, class T>
-SDX_FN void scatter_store(const i64* rows, const u32* last, X updates, T* y, i64 m, i64 n, i64 inner) {
+template <int N, class R, class X, class T>
+SDX_FN void scatter_store(R rows, const u32* last, X updates, T* y, i64 m, i64 n, i64 inner) {
   const i64 packs = inner / N;
   for (i64 p = first_thread(); p < m * packs; p += all_threads()) {
     i64 k = p;
-    const i64 e = take_digit(k, packs) * N, row = rows[k];
+    const i64 e = take_digit(k, packs) * N, row = read_element(rows, k);
     if (row >= 0 && row < n && last[row] == u32(k) + 1)
       store_pack<N>(y + row * inner + e, read_pack<N>(updates, k * inner + e));
   }
 }
-/// Updates: a pointer, or Computed.
-template <class X, class T>
-SDX_FN void routine_scatter_store(const i64* rows, const u32* last, X updates, T* y, i64 m, i64 n, i64 inner) {
+/// Rows and updates: pointers, or Computed.
+template <class R, class X, class T>
+SDX_FN void routine_scatter_store(R rows, const u32* last, X updates, T* y, i64 m, i64 n, i64 inner) {
   constexpr int V = 16 / sizeof(T);
   if (inner % V == 0 && has_packs<V>(updates) && aligned(y))
     scatter_store<V>(rows, last, updates, y, m, n, inner);
@@ -245,12 +246,12 @@ SDX_FN void atomic_combine(T* to, Pack<T, N> x) {
 
 /// y[row] combined with each update. Elements of less than 32 bits are updated through the word that contains them; N
 /// at a time share it.
-template <int Reduction, u32 N, class X, class T>
-SDX_FN void combine_packs(const i64* rows, X updates, T* y, i64 m, i64 n, i64 inner) {
+template <int Reduction, u32 N, class R, class X, class T>
+SDX_FN void combine_packs(R rows, X updates, T* y, i64 m, i64 n, i64 inner) {
   const i64 packs = inner / N;
   for (i64 p = first_thread(); p < m * packs; p += all_threads()) {
     i64 k = p;
-    const i64 e = take_digit(k, packs) * N, row = rows[k];
+    const i64 e = take_digit(k, packs) * N, row = read_element(rows, k);
     if (row < 0 || row >= n) continue;
     const auto x = read_pack<N>(updates, k * inner + e);
     if constexpr (Reduction == 1 && (N == kAddedAtOnce<T> || (N == 1 && sizeof(T) >= 4)))
@@ -259,9 +260,9 @@ SDX_FN void combine_packs(const i64* rows, X updates, T* y, i64 m, i64 n, i64 in
       atomic_combine<Reduction, T, N>(y + row * inner + e, x);
   }
 }
-/// Updates: a pointer, or Computed.
-template <int Reduction, class X, class T>
-SDX_FN void routine_scatter_combine(const i64* rows, X updates, T* y, i64 m, i64 n, i64 inner) {
+/// Rows and updates: pointers, or Computed.
+template <int Reduction, class R, class X, class T>
+SDX_FN void routine_scatter_combine(R rows, X updates, T* y, i64 m, i64 n, i64 inner) {
   constexpr u32 V = Reduction == 1 && kAddedAtOnce<T> > 0 ? kAddedAtOnce<T> : sizeof(T) < 4 ? 4 / sizeof(T) : 1;
   if (V > 1 && inner % V == 0 && has_packs<V>(updates) && aligned(y))
     combine_packs<Reduction, V>(rows, updates, y, m, n, inner);

@@ -137,6 +137,19 @@ return %4)",
               computing());
 }
 
+// Each of several routines has a loop of its own.
+TEST(RecomputeInputs, RoutinesThatShareACheapInputComputeItEach) {
+  EXPECT_THAT(kernels_of(R"(%0 = input float32[n, 8]
+%1 = input int64[m]
+%2 = input float16[m, 8]
+%3 = loop float32[k < m, j < 8]: float32(%2[k, j]) @"cast"
+%4 = routine "scatter" float32[n, 8]: %0, %1, %3 {params = [1, 8]} @"sum"
+%5 = routine "scatter" float32[n, 8]: %0, %1, %3 {params = [4, 8]} @"max"
+return %4, %5)",
+                         computing()),
+              ElementsAre("node cast + sum", "node cast + max"));
+}
+
 TEST(RecomputeInputs, OutputsAndCostlyInputsAreStored) {
   expect_unchanged(
       "recompute_inputs",
