@@ -1,9 +1,12 @@
 // Routines on a GPU: the launches that a routine consists of. The device code is in kernels/routines_*.h.
 #pragma once
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "fuse/schedule.h"
 #include "graph/graph.h"
 #include "program/kernel_spec.h"
 #include "target/chip.h"
@@ -13,7 +16,7 @@ namespace sardonyx::codegen {
 /// A launch; see GpuLoopSource.
 struct GpuRoutineLaunch {
   KernelSpec kernel;
-  std::vector<int> tensors;  ///< indices into: the routine's inputs, its outputs, workspace
+  std::vector<int> tensors;  ///< indices into: the routine's inputs, its outputs, workspace, rearranged
   std::vector<int> writes;   ///< those of these indices that it writes
   Exprs values;
   Expr threads;
@@ -26,12 +29,21 @@ struct GpuRoutine {
     DType dtype;
     Expr elements;
   };
+  /// A tensor that is computed from inputs, once if these are in memory before all launches.
+  struct Rearranged {
+    std::shared_ptr<Value> value;
+    LoopKernel elements;
+  };
   std::vector<Workspace> workspace;
+  std::optional<Rearranged> rearranged;  ///< after the workspace
   std::vector<GpuRoutineLaunch> launches;
   Expr limit;  ///< must be less than 2^31 - 2^29 in a run; see LaunchStep::limit
 };
 
-/// Empty if this routine runs on the CPU, even in a program for a GPU. narrow: the model's weights have 16 bits.
-std::optional<GpuRoutine> generate_gpu_routine(const Node& node, const Chip& chip, bool narrow);
+/// Whether a value is in memory before all launches of a run.
+using IsLoaded = std::function<bool(const Value*)>;
+/// Empty if this routine runs on the CPU, even in a program for a GPU. precision: of the model's weights.
+std::optional<GpuRoutine> generate_gpu_routine(const Node& node, const Chip& chip, DType precision,
+                                               const IsLoaded& loaded);
 
 }  // namespace sardonyx::codegen
