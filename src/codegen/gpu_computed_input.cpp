@@ -44,7 +44,7 @@ bool is_scattered_to(const Node& routine, const RoutineOp& r, std::size_t input,
 // Whether a scan may sum the parts of long lines first, and so read its input twice (Routine::scan).
 bool reads_twice(const Value& x) {
   std::int64_t n = 0, inner = 0;
-  if (is_const_int(x.shape[2], inner) && inner >= sdx::layout::kRecurrentUnits) return false;
+  if (is_const_int(x.shape[2], inner) && inner >= sdx::layout::kScanNeighbours) return false;
   return !is_const_int(x.shape[1], n) || n > 2 * sdx::layout::kScanPart;
 }
 

@@ -11,16 +11,15 @@
 #include "codegen/loop_codegen.h"
 #include "codegen/recurrent_forms.h"
 #include "codegen/routine_types.h"
+#include "graph/analysis.h"
 #include "kernels/layout_routines.h"
-#include "kernels/recurrent_activations.h"
 
 namespace sardonyx::codegen {
 namespace {
 
 constexpr std::int64_t kWorkgroup = kGpuThreads;
 constexpr std::int64_t kSortedInShared = sdx::layout::kSortedInShared, kChunk = sdx::layout::kSortChunk,
-                       kFlagsPerBlock = sdx::layout::kFlagsPerThread * kGpuThreads,
-                       kUnits = sdx::layout::kRecurrentUnits;
+                       kFlagsPerBlock = sdx::layout::kFlagsPerThread * kGpuThreads;
 
 // Of running sums: fewer lines than this are divided, columns of at most so many elements and so many columns have a
 // thread each.
@@ -30,9 +29,16 @@ std::int64_t round_up(std::int64_t x, std::int64_t to) { return std::max<std::in
 
 class Routine {
  public:
-  Routine(const NodeStep& step, const RoutineOp& op, const Chip& chip, bool narrow,
+  Routine(const NodeStep& step, const RoutineOp& op, const Chip& chip, DType precision, const IsLoaded& loaded,
           const std::function<bool(std::int64_t)>& from_inputs)
-      : op_(op), chip_(chip), narrow_(narrow), computed_(step.computed), from_inputs_(from_inputs) {
+      : node_(*step.node),
+        op_(op),
+        chip_(chip),
+        precision_(precision),
+        narrow_(precision != DType::kFloat32),
+        loaded_(loaded),
+        computed_(step.computed),
+        from_inputs_(from_inputs) {
     const Node& node = *step.node;
     for (const Value* v : node.inputs) tensors_.push_back(v);
     inputs_ = static_cast<int>(node.inputs.size());
@@ -234,10 +240,10 @@ class Routine {
     const Expr &n = d[1], &inner = d[2], lines = d[0] * inner;
     const char *product = param(0) != 0 ? "true" : "false", *reverse = param(2) != 0 ? "true" : "false";
     const std::string how = fmt::format("{}, {}, {}", product, param(1) != 0, reverse);
-    const Expr columns = compare(Op::kGe, inner, Expr(kUnits)), none = 0;
+    const Expr columns = compare(Op::kGe, inner, Expr(kScanNeighbours)), none = 0;
     const Expr parted = logical_and(
         logical_and(compare(Op::kGt, n, Expr(2 * kScanPart)), compare(Op::kLt, lines, Expr(kMostPartedLines))),
-        compare(Op::kLt, inner, Expr(kUnits)));
+        compare(Op::kLt, inner, Expr(kScanNeighbours)));
     const Expr part = select(parted, Expr(kScanPart), idx::max(n, 1)), parts = idx::ceildiv(n, part);
     const int totals = workspace(DType::kUInt64, select(parted, lines * parts, Expr(1)));
     if (!is_const(parted, 0))
@@ -381,72 +387,37 @@ class Routine {
     return true;
   }
 
-  // Whether results of all activations of a layer, and with them its state, are at most 1.
-  bool bounded(std::int64_t kind, std::int64_t directions) const {
-    std::size_t at = 2;
-    for (std::int64_t k = 0; k < directions; ++k) {
-      ++at;
-      for (std::int64_t j = 0; j <= kind; ++j) {
-        const auto code = sdx::RecurrentActivation(param(at++));
-        if (code != sdx::RecurrentActivation::kTanh && code != sdx::RecurrentActivation::kSigmoid &&
-            code != sdx::RecurrentActivation::kHardSigmoid && code != sdx::RecurrentActivation::kSoftsign)
-          return false;
-      }
-    }
-    return true;
-  }
-
   bool recurrent() {
-    for (std::size_t k = 0; k < op_.params.size(); ++k)
-      if (!known(k)) return false;
-    const std::int64_t kind = param(0), variant = param(1);
+    const auto l = recurrent_layer(node_, chip_, precision_ != DType::kFloat32);
+    if (!l) return false;
     const char* t = storage_name(in(0).dtype);
     const auto& d = in(0).shape;
-    const Expr steps = d[1], batch = d[2], hidden = in(1).shape[1];
-    std::int64_t directions = 0;
-    if (!is_const_int(d[0], directions) || directions > 2) return false;
-    std::string reversed, functions;
-    std::size_t at = 2, f = 1;
-    for (std::int64_t k = 0; k < directions; ++k) {
-      reversed += fmt::format("{}{}", k ? ", " : "", param(at++) != 0);
-      for (std::int64_t j = 0; j <= kind; ++j, f += 2)
-        functions += fmt::format("{}{{RecurrentActivation({}), {}, {}}}", functions.empty() ? "" : ", ", param(at++),
-                                 number(op_.floats[f]), number(op_.floats[f + 1]));
-    }
-    if (directions == 1) functions += ", " + functions;  // the other's: alike, so that kernels need not ask
-    const bool lstm = kind == 2, two_phases = kind == 1 && variant == 0;
-    const std::string layer = fmt::format("constexpr RecurrentLayer<{}> layer = {{{}, {}, {{{}}}, {{{}}}, {}}};\n  ", t,
-                                          kind, variant, reversed, functions, number(op_.floats[0]));
+    const Expr steps = d[1], batch = d[2];
+    const bool lstm = l->kind == 2;
+    const std::string layer = text_of_layer(op_, *l, in(0).dtype);
     // Layers without a cell state get h in its place, which the kernel does not access.
     const int c_last = lstm ? output(2) : output(1);
     const std::vector<int> tensors = {0, 1, 2, 3, lstm ? 4 : 3, lstm ? 5 : 2, 6, output(0), output(1), c_last};
-    // A single step is faster with many workgroups, none of which keeps the weights.
-    const std::int64_t gates = kind == 0 ? 1 : kind == 1 ? 3 : 4;
-    std::int64_t units = 0;
-    const bool scans =
-        in(0).dtype == DType::kFloat32 && (two_phases || !is_const(steps, 1)) && is_const_int(hidden, units);
-    const auto n = scans ? recurrent_division(chip_, gates, units, narrow_) : std::nullopt;
     Expr many;  // sequences
-    if (const auto together = sequences_of_tiles(chip_, gates, units);
-        together && scans && narrow_ && !two_phases && bounded(kind, directions)) {
+    if (l->tiles) {
       many = compare(Op::kGt, d[0] * batch, few_sequences(chip_));
       launch(layer + fmt::format("routine_recurrent_tiles<RecurrentTiles<{}, {}>, {}>(layer, b0, b1, b2, b3, b4, b5, "
                                  "b6, b7, b8, b9, s0, s1, s2);",
-                                 units, gates, kind),
+                                 l->hidden, l->gates, l->kind),
              tensors, {t, t, t, t, t, t, "i32", t, t, t}, {output(0), output(1), c_last}, {d[0], steps, batch},
-             d[0] * idx::ceildiv(batch, *together) * Expr(kWorkgroup));
+             d[0] * idx::ceildiv(batch, *l->tiles) * Expr(kWorkgroup));
       GpuRoutineLaunch& tiles = r.launches.back();
       tiles.kernel.headers = {"routines_recurrent_tiles.h"};
       tiles.kernel.bounds = {.threads = static_cast<std::uint32_t>(kWorkgroup), .min_blocks = 1, .min_waves = 1};
       tiles.when = many;
     }
-    if (n) {
+    if (const auto& n = l->scan) {
       const Expr together = idx::min(
           Expr(n->slices), idx::max(idx::ceildiv(d[0] * batch * Expr(n->cluster), workgroups_at_once(chip_, *n)), 1));
       launch(layer + fmt::format(
                          "routine_recurrent_scan<RecurrentDivision<{}, {}, {}, {}, {}>, {}, {}>(layer, b0, b1, b2, b3, "
                          "b4, b5, b6, b7, b8, b9, s0, s1, s2, s3);",
-                         n->hidden, n->slices, n->cluster, n->held, n->halves ? "f16" : "f32", kind, two_phases),
+                         n->hidden, n->slices, n->cluster, n->held, n->halves ? "f16" : "f32", l->kind, l->two_phases),
              tensors, {t, t, t, t, t, t, "i32", t, t, t}, {output(0), output(1), c_last},
              {d[0], steps, batch, together}, d[0] * idx::ceildiv(batch, together) * Expr(n->cluster * kWorkgroup));
       KernelSpec& kernel = r.launches.back().kernel;
@@ -457,28 +428,61 @@ class Routine {
       if (many) r.launches.back().when = logical_not(many);
       return true;
     }
-    const Expr state = d[0] * batch * hidden;
-    const int gated = workspace(in(0).dtype, two_phases ? state * Expr(2) : Expr(1));
-    std::vector<int> all = tensors;
-    all.push_back(gated);
-    launch(layer + fmt::format("routine_recurrent<{}>(layer, b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, s0, s1, s2, "
-                               "s3, number);",
-                               t),
-           all, {t, t, t, t, t, t, "i32", t, t, t, t}, {output(0), output(1), c_last, gated},
-           {d[0], steps, batch, hidden}, d[0] * batch * idx::ceildiv(hidden, kUnits) * Expr(kWorkgroup),
-           idx::max(steps, 1) * Expr(two_phases ? 2 : 1));
-    if (many) r.launches.back().when = logical_not(many);
+    return recurrent_steps(*l, layer, tensors, many);
+  }
+
+  // A launch for each step, of kernels for one sequence, up to four and more.
+  bool recurrent_steps(const RecurrentLayer& l, const std::string& layer, std::vector<int> tensors, const Expr& many) {
+    const DType type = in(0).dtype == DType::kFloat32 ? precision_ : in(0).dtype;
+    const char *t = storage_name(in(0).dtype), *weights = storage_name(type);
+    const Expr directions = in(0).shape[0], steps = in(0).shape[1], batch = in(0).shape[2], hidden = out(0).shape[3];
+    const RecurrentStepDivision n = step_division(chip_, type, l.directions, l.hidden);
+    const int gated = workspace(in(0).dtype, l.two_phases ? directions * batch * hidden * Expr(2) : Expr(1));
+    tensors[1] = gated + 1;
+    r.rearranged = untransposed(l, type);
+    tensors.push_back(gated);
+    const std::int64_t units = kWorkgroup / chip_.wave / n.waves;
+    const auto add = [&](std::int64_t sequences, const Expr& when) {
+      const Expr together = idx::ceildiv(batch, idx::max(idx::ceildiv(batch, sequences), 1));
+      launch(
+          layer + fmt::format("routine_recurrent<RecurrentStep<{}, {}, {}, {}, {}, {}>, {}, {}>(layer, b0, b1, b2, b3, "
+                              "b4, b5, b6, b7, b8, b9, b10, s0, s1, s2, s3, s4, number);",
+                              weights, l.hidden, n.waves, n.vector, sequences, loaded_(&in(1)), l.kind, l.two_phases),
+          tensors, {t, weights, t, t, t, t, "i32", t, t, t, t}, {output(0), output(1), tensors[9], gated},
+          {directions, steps, batch, hidden, idx::max(together, 1)},
+          directions * idx::ceildiv(batch, sequences) * idx::ceildiv(hidden, units) * Expr(kWorkgroup),
+          idx::max(steps, 1) * Expr(l.two_phases ? 2 : 1));
+      // Two workgroups of one sequence's kernel are on a multiprocessor: the next step's loads weights meanwhile.
+      r.launches.back().kernel.bounds = {
+          .threads = static_cast<std::uint32_t>(kWorkgroup), .min_blocks = sequences == 1 ? 2u : 1u, .min_waves = 1};
+      r.launches.back().when = many ? logical_and(logical_not(many), when) : when;
+    };
+    add(1, compare(Op::kLe, batch, 1));
+    add(4, logical_and(compare(Op::kGt, batch, 1), compare(Op::kLe, batch, 4)));
+    add(8, compare(Op::kGt, batch, 4));
     return true;
   }
 
-  static std::string number(double x) {
-    if (std::isinf(x)) return x > 0 ? "__builtin_inf()" : "-__builtin_inf()";
-    return fmt::format("{:a}", x);
+  // The recurrent weights [D, gates, H, H].
+  GpuRoutine::Rearranged untransposed(const RecurrentLayer& l, DType type) const {
+    const Value& w = in(1);
+    GpuRoutine::Rearranged made{std::make_shared<Value>(), {}};
+    made.value->dtype = type;
+    made.value->shape = {w.shape[0], l.gates, w.shape[1], w.shape[1]};
+    const Exprs v = vars_of(made.value->shape);
+    Stage& s = made.elements.stages.emplace_back();
+    s.out = made.value.get();
+    s.index = s.inner = v;
+    s.body = cast(load(&w, w.dtype, {v[0], v[3], v[1] * w.shape[1] + v[2]}), type);
+    return made;
   }
 
+  const Node& node_;
   const RoutineOp& op_;
   const Chip& chip_;
+  const DType precision_;
   const bool narrow_;
+  const IsLoaded& loaded_;
   const std::vector<ComputedInput>& computed_;
   const std::function<bool(std::int64_t)>& from_inputs_;
   std::vector<const Value*> tensors_;
@@ -488,11 +492,12 @@ class Routine {
 
 }  // namespace
 
-std::optional<GpuRoutine> generate_gpu_routine(const NodeStep& step, const Chip& chip, bool narrow,
+std::optional<GpuRoutine> generate_gpu_routine(const NodeStep& step, const Chip& chip, DType precision,
+                                               const IsLoaded& loaded,
                                                const std::function<bool(std::int64_t symbol)>& from_inputs) {
   const auto* op = step.node->as<RoutineOp>();
   if (!op) return std::nullopt;
-  Routine routine(step, *op, chip, narrow, from_inputs);
+  Routine routine(step, *op, chip, precision, loaded, from_inputs);
   if (!routine.generate()) return std::nullopt;
   return std::move(routine.r);
 }

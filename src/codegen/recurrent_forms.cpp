@@ -1,8 +1,13 @@
 #include "codegen/recurrent_forms.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "codegen/emit.h"
 #include "codegen/loop_codegen.h"
+#include "kernels/recurrent_activations.h"
 
 namespace sardonyx::codegen {
 namespace {
@@ -33,6 +38,21 @@ std::optional<RecurrentDivision> divide(const Chip& chip, std::int64_t gates, st
   const std::int64_t states = 2 * slices * rows * 4 + kOtherShared;
   if (shared ? bytes + states > chip.lds.per_workgroup : bytes > 0) return {};
   return RecurrentDivision{hidden, slices, cluster, held, bytes, halves};
+}
+
+// Whether results of all activations of a layer, and with them its state, are at most 1.
+bool bounded(const RoutineOp& op, std::int64_t kind, std::int64_t directions) {
+  std::size_t at = 2;
+  for (std::int64_t k = 0; k < directions; ++k) {
+    ++at;
+    for (std::int64_t j = 0; j <= kind; ++j) {
+      const auto code = sdx::RecurrentActivation(op.params[at++]->i);
+      if (code != sdx::RecurrentActivation::kTanh && code != sdx::RecurrentActivation::kSigmoid &&
+          code != sdx::RecurrentActivation::kHardSigmoid && code != sdx::RecurrentActivation::kSoftsign)
+        return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -71,5 +91,63 @@ std::optional<std::int64_t> sequences_of_tiles(const Chip& chip, std::int64_t ga
 }
 
 std::int64_t few_sequences(const Chip& chip) { return kFewSequences * chip.product().units; }
+
+// A wave has a unit, unless more waves are needed for most multiprocessors to have a workgroup.
+RecurrentStepDivision step_division(const Chip& chip, DType weights, std::int64_t directions, std::int64_t hidden) {
+  RecurrentStepDivision d;
+  if (hidden == 0) return d;
+  const auto most = 16 / static_cast<std::int64_t>(size_of(weights));
+  while (d.vector < most && hidden % (d.vector * 2) == 0) d.vector *= 2;
+  const std::int64_t waves = kWorkgroup / chip.wave;
+  const auto workgroups = [&] { return directions * ((hidden * d.waves + waves - 1) / waves); };
+  while (d.waves < waves && workgroups() * 4 < chip.product().units * 3 && d.waves * chip.wave * d.vector < hidden)
+    d.waves *= 2;
+  return d;
+}
+
+std::optional<RecurrentLayer> recurrent_layer(const Node& node, const Chip& chip, bool narrow) {
+  const auto* op = node.as<RoutineOp>();
+  if (!op || op->name != "recurrent") return {};
+  for (const Expr& p : op->params)
+    if (!is_const(p)) return {};
+  RecurrentLayer l;
+  const Exprs& xw = node.inputs[0]->shape;
+  if (!is_const_int(xw[0], l.directions) || l.directions > 2) return {};
+  l.kind = op->params[0]->i, l.variant = op->params[1]->i;
+  l.gates = l.kind == 0 ? 1 : l.kind == 1 ? 3 : 4;
+  l.two_phases = l.kind == 1 && l.variant == 0;
+  const bool known = is_const_int(node.outputs[0]->shape[3], l.hidden);
+  if (!known) l.hidden = 0;
+  // A single step is faster with many workgroups, none of which keeps the weights.
+  const bool scans = known && node.inputs[0]->dtype == DType::kFloat32 && (l.two_phases || !is_const(xw[1], 1));
+  if (scans) l.scan = recurrent_division(chip, l.gates, l.hidden, narrow);
+  if (scans && narrow && !l.two_phases && bounded(*op, l.kind, l.directions))
+    l.tiles = sequences_of_tiles(chip, l.gates, l.hidden);
+  l.steps = !l.scan;
+  return l;
+}
+
+namespace {
+
+std::string number(double x) {
+  if (std::isinf(x)) return x > 0 ? "__builtin_inf()" : "-__builtin_inf()";
+  return fmt::format("{:a}", x);
+}
+
+}  // namespace
+
+std::string text_of_layer(const RoutineOp& op, const RecurrentLayer& l, DType t) {
+  std::string reversed, functions;
+  std::size_t at = 2, f = 1;
+  for (std::int64_t k = 0; k < l.directions; ++k) {
+    reversed += fmt::format("{}{}", k ? ", " : "", op.params[at++]->i != 0);
+    for (std::int64_t j = 0; j <= l.kind; ++j, f += 2)
+      functions += fmt::format("{}{{RecurrentActivation({}), {}, {}}}", functions.empty() ? "" : ", ",
+                               op.params[at++]->i, number(op.floats[f]), number(op.floats[f + 1]));
+  }
+  if (l.directions == 1) functions += ", " + functions;  // the other's: alike, so that kernels need not ask
+  return fmt::format("constexpr RecurrentLayer<{}> layer = {{{}, {}, {{{}}}, {{{}}}, {}}};\n  ", storage_name(t),
+                     l.kind, l.variant, reversed, functions, number(op.floats[0]));
+}
 
 }  // namespace sardonyx::codegen

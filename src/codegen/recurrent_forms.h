@@ -2,7 +2,9 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 
+#include "graph/graph.h"
 #include "target/chip.h"
 
 namespace sardonyx::codegen {
@@ -25,5 +27,26 @@ std::int64_t workgroups_at_once(const Chip& chip, const RecurrentDivision& n);
 std::optional<std::int64_t> sequences_of_tiles(const Chip& chip, std::int64_t gates, std::int64_t hidden);
 /// Up to so many sequences of all directions, routines_recurrent_scan.h is faster.
 std::int64_t few_sequences(const Chip& chip);
+
+/// Of a workgroup of routines_recurrent.h: waves of a unit, and weights that are loaded at once.
+struct RecurrentStepDivision {
+  std::int64_t waves = 1, vector = 1;
+};
+/// hidden: 0 if it is not known.
+RecurrentStepDivision step_division(const Chip& chip, DType weights, std::int64_t directions, std::int64_t hidden);
+
+/// What is known of a layer, the routine "recurrent".
+struct RecurrentLayer {
+  std::int64_t kind = 0, variant = 0, directions = 0, gates = 0;
+  std::int64_t hidden = 0;  ///< 0: unknown
+  bool two_phases = false;  ///< a GRU without linear_before_reset
+  std::optional<RecurrentDivision> scan;
+  std::optional<std::int64_t> tiles;  ///< sequences of a workgroup
+  bool steps = false;                 ///< some sizes have a launch for each step
+};
+/// Empty: not this routine, or not one of those that GPUs run. narrow: the model's weights have 16 bits.
+std::optional<RecurrentLayer> recurrent_layer(const Node& node, const Chip& chip, bool narrow);
+/// The constant `layer` of its kernels, whose elements have type t.
+std::string text_of_layer(const RoutineOp& op, const RecurrentLayer& l, DType t);
 
 }  // namespace sardonyx::codegen

@@ -8,6 +8,7 @@ inline constexpr int kTopkInWave = 32;        ///< up to so many of a short row 
 inline constexpr int kTopkRow = 1024;         ///< if the row has no more elements than this
 inline constexpr int kTopkPart = 4096;        ///< elements of a long row of which a workgroup finds 512,
 inline constexpr int kTopkHeld = 4096;        ///< and the most that a workgroup has in registers
+inline constexpr int kScanNeighbours = 32;    ///< lines next to each other that are scanned together
 inline constexpr int kScanInWave = 2048;      ///< elements of a line that a wave scans,
 inline constexpr int kScanPart = 8192;        ///< and of a part of a long line that a workgroup does
 inline constexpr int kScanLanes = 8;          ///< neighbouring threads that scan columns, of 8 bytes each,
@@ -16,6 +17,5 @@ inline constexpr int kScanSegment = 16;       ///< rows of a thread that scans c
 inline constexpr int kSortChunk = 1024;       ///< rows that `unique` sorts in shared memory
 inline constexpr int kFlagsPerThread = 16;    ///< elements that a thread of `nonzero` tests
 inline constexpr int kMostOwners = 1024;      ///< groups of `group`
-inline constexpr int kRecurrentUnits = 32;    ///< elements of the hidden state that a block computes
 
 }  // namespace sdx::layout

@@ -136,9 +136,10 @@ class GpuBlock : public BlockLowering {
   // Lowers a routine to launches of device code, if it has that form.
   bool lower_routine(const Step& s, const NodeStep& step, std::vector<ProgramStep>& out) {
     const Node& node = *step.node;
-    const auto routine =
-        codegen::generate_gpu_routine(step, chip_of(options_.target), options_.precision != DType::kFloat32,
-                                      [this](std::int64_t id) { return b_.is_input_symbol(id); });
+    const auto routine = codegen::generate_gpu_routine(
+        step, chip_of(options_.target), options_.precision,
+        [this](const Value* v) { return !b_.in_init && b_.is_loaded(v); },
+        [this](std::int64_t id) { return b_.is_input_symbol(id); });
     check(routine || step.computed.empty(), "{}: computes an input of a routine that runs on the CPU", s.origin);
     if (!routine) return false;
     std::vector<int> tensors;
@@ -149,6 +150,7 @@ class GpuBlock : public BlockLowering {
     }
     for (Value* v : node.outputs) tensors.push_back(b_.buffer(v));
     for (const auto& w : routine->workspace) tensors.push_back(b_.temporary(w.dtype, {w.elements}));
+    if (const auto& x = routine->rearranged) tensors.push_back(rearrange(x->value, x->elements, s.origin, out));
     const auto at = [&](int k) { return tensors[static_cast<std::size_t>(k)]; };
     const auto origin_with = [&](const ComputedInput& c, const std::string& others) {
       return join_origins(c.stage.out->producer->origin, others);
@@ -355,16 +357,29 @@ class GpuBlock : public BlockLowering {
 
   /// The same, once, when the program is loaded.
   int unpack_at_load(const codegen::GpuUnpackedTile& t, const std::string& origin) {
-    const int buffer = b_.temporary(t.unpacked->dtype, t.unpacked->shape);
-    b_.place(t.unpacked, buffer);
-    LaunchStep l = lower_loop(t.elements);
+    return compute(t.unpacked, t.elements, origin, b_.program().init.steps);
+  }
+
+  /// The buffer of a value that is computed when the program is loaded, if what it is computed from is in memory then.
+  int rearrange(const std::shared_ptr<Value>& value, const LoopKernel& elements, const std::string& origin,
+                std::vector<ProgramStep>& out) {
+    bool loaded = !b_.in_init;
+    visit(elements.stages[0].body, [&](const Expr& x) { loaded &= x->op != Op::kLoad || b_.is_loaded(x->value); });
+    return compute(value, elements, origin, loaded ? b_.program().init.steps : out);
+  }
+
+  int compute(const std::shared_ptr<Value>& value, const LoopKernel& elements, const std::string& origin,
+              std::vector<ProgramStep>& out) {
+    const int buffer = b_.temporary(value->dtype, value->shape);
+    b_.place(value, buffer);
+    LaunchStep l = lower_loop(elements);
     ProgramStep p;
     p.origin = origin;
     for (const int b : l.buffers)
       if (b != buffer) p.reads.push_back(b);
     p.writes = {buffer};
     p.op = std::move(l);
-    b_.program().init.steps.push_back(std::move(p));
+    out.push_back(std::move(p));
     return buffer;
   }
 

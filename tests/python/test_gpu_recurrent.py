@@ -13,10 +13,12 @@ CHIPS = ["gfx90a", "gfx942", "gfx1100", "gfx1201"]
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
-def layer(op, hidden, steps, batch, width=5, direction="bidirectional", peepholes=False, **attributes):
+def layer(
+    op, hidden, steps, batch, width=5, direction="bidirectional", peepholes=False, element=np.float32, **attributes
+):
     gates, directions = GATES[op], 2 if direction == "bidirectional" else 1
     rng = np.random.default_rng(hidden + steps)
-    f32, scale = onnx.TensorProto.FLOAT, hidden**-0.5
+    floats, scale = oh.np_dtype_to_tensor_dtype(np.dtype(element)), hidden**-0.5
     shapes = {
         "w": (directions, gates * hidden, width),
         "r": (directions, gates * hidden, hidden),
@@ -24,31 +26,31 @@ def layer(op, hidden, steps, batch, width=5, direction="bidirectional", peephole
     }
     if peepholes:
         shapes["p"] = (directions, 3 * hidden)
-    stored = [numpy_helper.from_array(rng.uniform(-scale, scale, s).astype(np.float32), n) for n, s in shapes.items()]
+    stored = [numpy_helper.from_array(rng.uniform(-scale, scale, s).astype(element), n) for n, s in shapes.items()]
     states = ["h0", "c0"] if op == "LSTM" else ["h0"]
     outputs = ["y", "h", "c"] if op == "LSTM" else ["y", "h"]
     names = ["x", "w", "r", "b", "lengths", *states, *(["p"] if peepholes else [])]
     node = oh.make_node(op, names, outputs, hidden_size=hidden, direction=direction, **attributes)
     inputs = [
-        oh.make_tensor_value_info("x", f32, [steps, "n", width]),
+        oh.make_tensor_value_info("x", floats, [steps, "n", width]),
         oh.make_tensor_value_info("lengths", onnx.TensorProto.INT32, ["n"]),
-        *(oh.make_tensor_value_info(s, f32, [directions, "n", hidden]) for s in states),
+        *(oh.make_tensor_value_info(s, floats, [directions, "n", hidden]) for s in states),
     ]
-    graph = oh.make_graph([node], "g", inputs, [oh.make_tensor_value_info(o, f32, None) for o in outputs], stored)
+    graph = oh.make_graph([node], "g", inputs, [oh.make_tensor_value_info(o, floats, None) for o in outputs], stored)
     model = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8)
     feeds = {
-        "x": rng.standard_normal((steps, batch, width)).astype(np.float32),
+        "x": rng.standard_normal((steps, batch, width)).astype(element),
         "lengths": np.array([steps, *rng.integers(0, steps + 1, batch - 1)], np.int32),
-        **{s: rng.uniform(-1, 1, (directions, batch, hidden)).astype(np.float32) for s in states},
+        **{s: rng.uniform(-1, 1, (directions, batch, hidden)).astype(element) for s in states},
     }
     return model, feeds
 
 
-def check(model, feeds, chip):
+def check(model, feeds, chip, rtol=1e-4, atol=2e-5):
     want = sardonyx.compile(model)(**feeds)
     got = sardonyx.compile(model, device=f"sim:{chip}")(**feeds)
     for name, x in want.items():
-        np.testing.assert_allclose(got[name], x, rtol=1e-4, atol=2e-5, err_msg=name)  # sums in another order
+        np.testing.assert_allclose(got[name], x, rtol=rtol, atol=atol, err_msg=name)  # sums in another order
 
 
 # Both sides of what one thread, four lanes and a wave have; more sequences than lanes of a unit; the last of each kind
@@ -66,6 +68,52 @@ SIZES = [
 @pytest.mark.parametrize("op, attributes, hidden, batch", [(op, a, *size) for op, a, sizes in SIZES for size in sizes])
 def test_sizes(chip, op, attributes, hidden, batch):
     check(*layer(op, hidden, 4, batch, **attributes), chip)
+
+
+# A launch for each step, with code for one sequence, up to four and up to eight, and vectors of four weights and fewer.
+# Waves divide a unit's sums where the units are few; some have none, and some chunks of a row are not full.
+LAUNCHES = [
+    ("RNN", {}, [(601, 3), (264, 9), (700, 8)]),
+    ("GRU", {}, [(200, 8), (150, 3), (202, 9)]),
+    ("GRU", {"linear_before_reset": 1}, [(203, 1), (256, 9)]),
+    ("LSTM", {}, [(130, 1), (132, 3), (133, 8), (256, 4)]),
+    ("LSTM", {"input_forget": 1, "peepholes": True, "clip": 0.4}, [(136, 9)]),
+]
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("op, attributes, hidden, batch", [(op, a, *size) for op, a, sizes in LAUNCHES for size in sizes])
+def test_a_launch_for_each_step(chip, op, attributes, hidden, batch):
+    check(*layer(op, hidden, 3, batch, **attributes), chip)
+
+
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
+@pytest.mark.parametrize("op, hidden, batch", [("RNN", 33, 1), ("GRU", 20, 9), ("LSTM", 70, 3)])
+def test_float64_has_a_launch_for_each_step(chip, op, hidden, batch):
+    """Its sums are exact to 2**-52 or so of 70 terms."""
+    check(*layer(op, hidden, 5, batch, element=np.float64), chip, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
+@pytest.mark.parametrize("op, hidden, batch, attributes", [("LSTM", 520, 1, {}), ("GRU", 524, 6, {}), ("RNN", 2050, 2, {})])
+def test_launches_read_weights_of_16_bits(chip, op, hidden, batch, attributes, tmp_path):
+    """The model's precision, where the state stays in float32: errors are those of the weights."""
+    model, feeds = layer(op, hidden, 3, batch, direction="forward", **attributes)
+    want = sardonyx.compile(model)(**feeds)
+    got = sardonyx.compile(model, device=f"sim:{chip}", precision="fp16")(**feeds)
+    for name, x in want.items():
+        np.testing.assert_allclose(got[name], x, atol=2e-3, err_msg=name)
+    text = kernels_of(model, tmp_path, f"sim:{chip}", "fp16")
+    assert "RecurrentStep<f16," in text and "RecurrentStep<f32," not in text
+
+
+def test_weights_that_are_an_input():
+    """They have any values, and are in memory only when the launches before have ended."""
+    model, feeds = layer("LSTM", 132, 4, 2)
+    r = next(w for w in model.graph.initializer if w.name == "r")
+    model.graph.initializer.remove(r)
+    model.graph.input.append(oh.make_tensor_value_info("r", onnx.TensorProto.FLOAT, r.dims))
+    check(model, feeds | {"r": numpy_helper.to_array(r)}, "gfx942")
 
 
 @pytest.mark.parametrize("op, hidden", [("GRU", 180), ("LSTM", 144)])
