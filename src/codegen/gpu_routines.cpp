@@ -439,7 +439,7 @@ class Routine {
     const RecurrentStepDivision n = step_division(chip_, type, l.directions, l.hidden);
     const int gated = workspace(in(0).dtype, l.two_phases ? directions * batch * hidden * Expr(2) : Expr(1));
     tensors[1] = gated + 1;
-    r.rearranged = untransposed(l, type);
+    r.rearranged = untransposed_weights(in(1), l, type);
     tensors.push_back(gated);
     const std::int64_t units = kWorkgroup / chip_.wave / n.waves;
     const auto add = [&](std::int64_t sequences, const Expr& when) {
@@ -461,20 +461,6 @@ class Routine {
     add(4, logical_and(compare(Op::kGt, batch, 1), compare(Op::kLe, batch, 4)));
     add(8, compare(Op::kGt, batch, 4));
     return true;
-  }
-
-  // The recurrent weights [D, gates, H, H].
-  GpuRoutine::Rearranged untransposed(const RecurrentLayer& l, DType type) const {
-    const Value& w = in(1);
-    GpuRoutine::Rearranged made{std::make_shared<Value>(), {}};
-    made.value->dtype = type;
-    made.value->shape = {w.shape[0], l.gates, w.shape[1], w.shape[1]};
-    const Exprs v = vars_of(made.value->shape);
-    Stage& s = made.elements.stages.emplace_back();
-    s.out = made.value.get();
-    s.index = s.inner = v;
-    s.body = cast(load(&w, w.dtype, {v[0], v[3], v[1] * w.shape[1] + v[2]}), type);
-    return made;
   }
 
   const Node& node_;

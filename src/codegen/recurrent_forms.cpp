@@ -7,6 +7,7 @@
 
 #include "codegen/emit.h"
 #include "codegen/loop_codegen.h"
+#include "graph/analysis.h"
 #include "kernels/recurrent_activations.h"
 
 namespace sardonyx::codegen {
@@ -148,6 +149,18 @@ std::string text_of_layer(const RoutineOp& op, const RecurrentLayer& l, DType t)
   if (l.directions == 1) functions += ", " + functions;  // the other's: alike, so that kernels need not ask
   return fmt::format("constexpr RecurrentLayer<{}> layer = {{{}, {}, {{{}}}, {{{}}}, {}}};\n  ", storage_name(t),
                      l.kind, l.variant, reversed, functions, number(op.floats[0]));
+}
+
+GpuRoutine::Rearranged untransposed_weights(const Value& w, const RecurrentLayer& l, DType t) {
+  GpuRoutine::Rearranged made{std::make_shared<Value>(), {}};
+  made.value->dtype = t;
+  made.value->shape = {w.shape[0], l.gates, w.shape[1], w.shape[1]};
+  const Exprs v = vars_of(made.value->shape);
+  Stage& s = made.elements.stages.emplace_back();
+  s.out = made.value.get();
+  s.index = s.inner = v;
+  s.body = cast(load(&w, w.dtype, {v[0], v[3], v[1] * w.shape[1] + v[2]}), t);
+  return made;
 }
 
 }  // namespace sardonyx::codegen

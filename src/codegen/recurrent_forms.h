@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "codegen/gpu_routines.h"
 #include "graph/graph.h"
 #include "target/chip.h"
 
@@ -48,5 +49,7 @@ struct RecurrentLayer {
 std::optional<RecurrentLayer> recurrent_layer(const Node& node, const Chip& chip, bool narrow);
 /// The constant `layer` of its kernels, whose elements have type t.
 std::string text_of_layer(const RoutineOp& op, const RecurrentLayer& l, DType t);
+/// The recurrent weights w, [D, H, gates * H], as [D, gates, H, H] of type t.
+GpuRoutine::Rearranged untransposed_weights(const Value& w, const RecurrentLayer& l, DType t);
 
 }  // namespace sardonyx::codegen
