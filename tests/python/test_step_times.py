@@ -81,10 +81,8 @@ def gaps(cost, times, clients=8):
 EVEN = [
     (linear(1.1e-3, 5e-6), 0.97),  # a model of 1B in float16
     (linear(4.5e-3, 25e-6), 0.97),  # of 8B
-    (linear(3.7e-3, 55e-6), 0.9),
     (tiles(0, 0), 1.0),
     (tiles(0.02, 5.7), 1.0),  # in int4
-    (kernels, 0.7),
 ]
 
 
@@ -98,13 +96,12 @@ def test_time_between_tokens(cost, least):
     assert speed > least * gaps(cost, None)[2]
 
 
-def test_rows_of_the_fast_kernels():
-    """Sizes are those with which answers and tokens of prompts together fill a kernel's rows: 64 of them, in which more tokens are
-    computed in a second than in any that are not short."""
-    found, parts, _ = gaps(kernels, StepTimes())
-    full = [n for n in parts if n >= 24]
-    assert np.mean([n <= 56 for n in full]) > 0.9 and np.median(full) > 48  # 8 answers and 56 tokens
-    assert np.percentile(found, 99) < 1.5 * np.median(found)
+def test_even_answers_are_worth_a_tenth():
+    """64 rows are computed in fewer microseconds each than any that are not many, but 56 tokens beside 8 answers still take more
+    time for each token than long parts, which therefore stay."""
+    found, parts, speed = gaps(kernels, StepTimes())
+    assert speed > 0.9 * gaps(kernels, None)[2]
+    assert np.median([n for n in parts if n >= 24]) > 56 and np.percentile(found, 99) > 3 * np.median(found)
 
 
 def test_without_times_few_answers_wait():
@@ -115,10 +112,11 @@ def test_without_times_few_answers_wait():
     assert np.percentile(found, 99) > 6 * np.median(found)
 
 
-def test_parts_are_not_made_too_small():
-    """Where small parts cost much more for each token than answers gain in evenness, tokens per second come first."""
-    _, parts, speed = gaps(tiles(0.1, 5.7), StepTimes())
-    assert max(parts) > 400 and speed > 0.9 * gaps(tiles(0.1, 5.7), None)[2]
+@pytest.mark.parametrize("cost", [linear(3.7e-3, 55e-6), tiles(0.1, 5.7)])
+def test_parts_are_not_made_too_small(cost):
+    """Where small parts cost more than a tenth of the tokens per second, these come first."""
+    _, parts, speed = gaps(cost, StepTimes())
+    assert max(parts) > 400 and speed > 0.9 * gaps(cost, None)[2]
 
 
 @pytest.mark.parametrize("cost", [linear(1.65e-3, 3e-6), tiles(0, 0), tiles(0.02, 5.7), kernels])

@@ -13,6 +13,10 @@ from .step_sizes import sizes_beside
 _EVEN = 2.5
 #: Also if most steps have such parts, as these are the median then: so many of all, since prompts come in no even number.
 _USUAL = 0.6
+#: Time that even answers may cost. On an H200, an 8B model in int4 with 8 clients would have a 99th percentile of 3.0 medians
+#: with 56 tokens of prompts in a step, instead of 6.6 with 448, but a fifth fewer tokens per second, and first tokens after
+#: 100 ms instead of 37.
+_WORTH = 1.1
 _WEIGHT = 0.1  #: of the newest step in a mean
 _SHARES = 1024  #: steps by which tokens of prompts are compared with those of answers
 _OUTLIER = 2.0  #: a step counts as at most so many times the mean: some capture a graph
@@ -86,8 +90,8 @@ class StepTimes:
     def most(self, answers: int, tokens: int, clients: int) -> int:
         """How many tokens of prompts, at most `tokens`, may be computed beside so many answers where `clients` requests run or
         could: the size with which a token of an answer takes the least time. If answers come unevenly with a size, their time
-        counts for more, by as much as its steps exceed _EVEN times those without prompts: tokens per second and even answers
-        weigh alike."""
+        counts for more, by as much as its steps exceed _EVEN times those without prompts, but at most by _WORTH: short chunks
+        also let first tokens wait."""
         n = 1 << (answers - 1).bit_length()
         sizes = sizes_beside(answers, tokens)
         if not self._alone or not self._more or len(sizes) < 2:
@@ -97,7 +101,7 @@ class StepTimes:
         def weighed(size: tuple[int, float]) -> tuple[float, int]:
             tokens, more = size
             cost, share = self._cost(more, tokens, clients)
-            uneven = max(1.0, (alone + more) / (_EVEN * alone)) if share < _USUAL else 1.0
+            uneven = min(_WORTH, max(1.0, (alone + more) / (_EVEN * alone))) if share < _USUAL else 1.0
             return cost * uneven, -tokens
 
         return min(self._times(known, sizes).items(), key=weighed)[0]
