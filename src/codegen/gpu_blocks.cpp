@@ -50,7 +50,7 @@ Expr product_of_extents(const Exprs& vars) {
 }
 
 // Declares a C++ variable with the value of `v`.
-void bind(Emitter& emit, const Expr& v, const std::string& value) {
+void bind_to(Emitter& emit, const Expr& v, const std::string& value) {
   const std::string name = emit.fresh("i");
   emit.line(fmt::format("const {} {} = {};", emit.type_of(v), name, value));
   emit.bind(v, name);
@@ -62,9 +62,9 @@ std::string open_block_rows(Emitter& emit, const Expr& at, const Expr& base, int
   const std::string k = emit.fresh("k"), first = emit.value(base);
   emit.line("#pragma unroll");
   emit.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", k, length));
-  bind(emit, at,
-       end > 0 ? fmt::format("min({0}({1} + {2}), {0}({3}))", emit.type_of(at), first, k, end - 1)
-               : fmt::format("{} + {}", first, k));
+  bind_to(emit, at,
+          end > 0 ? fmt::format("min({0}({1} + {2}), {0}({3}))", emit.type_of(at), first, k, end - 1)
+                  : fmt::format("{} + {}", first, k));
   return k;
 }
 
@@ -145,9 +145,9 @@ void GpuGenerator::blocks(const FlatLoop& f, const Blocks& b) {
   // The last block along a variable that is no multiple of a block overlaps with the one before.
   const auto bind_block = [&](const Expr& v, const std::string& number) {
     const std::int64_t last = b.overlaps ? v->args[0]->i - length : 0;
-    bind(emit_, v,
-         b.overlaps ? fmt::format("min({0}({1} * {2}), {0}({3}))", emit_.type_of(v), number, length, last)
-                    : fmt::format("{} * {}", number, length));
+    bind_to(emit_, v,
+            b.overlaps ? fmt::format("min({0}({1} * {2}), {0}({3}))", emit_.type_of(v), number, length, last)
+                       : fmt::format("{} * {}", number, length));
   };
   bind_block(row, fmt::format("({} * {} + {})", emit_.value(outer_row), lanes, emit_.value(lane)));
   bind_block(base, emit_.value(group));
@@ -194,7 +194,7 @@ void GpuGenerator::blocks(const FlatLoop& f, const Blocks& b) {
   const std::string j = emit_.fresh("j");
   emit_.line("#pragma unroll");
   emit_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", j, length));
-  bind(emit_, across, fmt::format("{} + {}", emit_.value(row), j));
+  bind_to(emit_, across, fmt::format("{} + {}", emit_.value(row), j));
   std::vector<std::pair<Expr, std::string>> packs;
   load_packs(f.body, b.packing, inner, base, packs);
   const Value* out = kernel_.stages[0].out;
@@ -202,7 +202,7 @@ void GpuGenerator::blocks(const FlatLoop& f, const Blocks& b) {
   emit_.line(fmt::format("Pack<{}, {}> {};", storage_name(out->dtype), length, y));
   emit_.line("#pragma unroll");
   emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", length));
-  bind(emit_, inner, fmt::format("{} + l", emit_.value(base)));
+  bind_to(emit_, inner, fmt::format("{} + l", emit_.value(base)));
   for (const auto& [l, name] : packs) emit_.bind_value(l, element_text(l->dtype, name + "[l]"));
   for (const auto& [l, name] : held) emit_.bind_value(l, element_text(l->dtype, fmt::format("{}[l][{}]", name, j)));
   const std::string x = emit_.value(f.body);
