@@ -43,6 +43,31 @@ Filled without_filling(const Expr& body, const Expr& inner) {
   return {body};
 }
 
+Expr product_of_extents(const Exprs& vars) {
+  Expr n = 1;
+  for (const Expr& v : vars) n = n * v->args[0];
+  return n;
+}
+
+// Declares a C++ variable with the value of `v`.
+void bind_to(Emitter& emit, const Expr& v, const std::string& value) {
+  const std::string name = emit.fresh("i");
+  emit.line(fmt::format("const {} {} = {};", emit.type_of(v), name, value));
+  emit.bind(v, name);
+}
+
+// Opens a loop over a block's rows, whose positions `at` begin at `base`; `end`: from there on, the last one is taken
+// again. Returns the row's number.
+std::string open_block_rows(Emitter& emit, const Expr& at, const Expr& base, int length, std::int64_t end) {
+  const std::string k = emit.fresh("k"), first = emit.value(base);
+  emit.line("#pragma unroll");
+  emit.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", k, length));
+  bind_to(emit, at,
+          end > 0 ? fmt::format("min({0}({1} + {2}), {0}({3}))", emit.type_of(at), first, k, end - 1)
+                  : fmt::format("{} + {}", first, k));
+  return k;
+}
+
 }  // namespace
 
 std::optional<GpuGenerator::Blocks> GpuGenerator::blocks_of(const FlatLoop& f, const Packing& p, bool overlaps) const {
@@ -60,8 +85,7 @@ std::optional<GpuGenerator::Blocks> GpuGenerator::blocks_of(const FlatLoop& f, c
       return {};  // would be read where it does not exist
   }
   if (crossing.empty() || crossing.size() > kMostOperands) return {};
-  Expr elements = 1;
-  for (const Expr& v : f.vars) elements = elements * v->args[0];
+  const Expr elements = product_of_extents(f.vars);
   if (is_const(elements) && elements->i < kLeastElements) return {};
   for (std::size_t k = 0; k + 1 < f.vars.size(); ++k) {
     const Expr& across = f.vars[k];
@@ -110,9 +134,7 @@ void GpuGenerator::blocks(const FlatLoop& f, const Blocks& b) {
   for (std::size_t k = 0; k + 1 < f.vars.size(); ++k)
     if (k != b.across) vars.push_back(f.vars[k]);
   for (const Expr& v : {outer_row, group, lane}) vars.push_back(v);
-  Expr items = 1;
-  for (const Expr& v : vars) items = items * v->args[0];
-
+  const Expr items = product_of_extents(vars), elements = product_of_extents(f.vars);
   Packing aligned = b.packing;
   aligned.loads.insert(aligned.loads.end(), b.crossing.begin(), b.crossing.end());
   emit_.line("bool done = false;");
@@ -120,15 +142,11 @@ void GpuGenerator::blocks(const FlatLoop& f, const Blocks& b) {
   const std::string q = emit_.fresh("q");
   const bool narrow = open_items(items, "0", q, true);
   decode(vars, q, narrow);
-  const auto bind = [&](const Expr& v, const std::string& value) {
-    const std::string name = emit_.fresh("i");
-    emit_.line(fmt::format("const {} {} = {};", emit_.type_of(v), name, value));
-    emit_.bind(v, name);
-  };
   // The last block along a variable that is no multiple of a block overlaps with the one before.
   const auto bind_block = [&](const Expr& v, const std::string& number) {
     const std::int64_t last = b.overlaps ? v->args[0]->i - length : 0;
-    bind(v, b.overlaps ? fmt::format("min({0}({1} * {2}), {0}({3}))", emit_.type_of(v), number, length, last)
+    bind_to(emit_, v,
+            b.overlaps ? fmt::format("min({0}({1} * {2}), {0}({3}))", emit_.type_of(v), number, length, last)
                        : fmt::format("{} * {}", number, length));
   };
   bind_block(row, fmt::format("({} * {} + {})", emit_.value(outer_row), lanes, emit_.value(lane)));
@@ -143,11 +161,7 @@ void GpuGenerator::blocks(const FlatLoop& f, const Blocks& b) {
   const std::int64_t end = without_filling(f.body, inner).end;  // beyond, the last element is read again
   const auto rows_of = [&](std::size_t first, std::size_t last, const auto& load_row) {
     if (first == last) return;
-    const std::string k = emit_.fresh("k");
-    emit_.line("#pragma unroll");
-    emit_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", k, length));
-    bind(at, end > 0 ? fmt::format("min({0}({1} + {2}), {0}({3}))", emit_.type_of(at), emit_.value(base), k, end - 1)
-                     : fmt::format("{} + {}", emit_.value(base), k));
+    const std::string k = open_block_rows(emit_, at, base, length, end);
     for (std::size_t i = first; i < last; ++i) load_row(i, fmt::format("{}[{}]", held[i].second, k));
     emit_.close();
   };
@@ -180,7 +194,7 @@ void GpuGenerator::blocks(const FlatLoop& f, const Blocks& b) {
   const std::string j = emit_.fresh("j");
   emit_.line("#pragma unroll");
   emit_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", j, length));
-  bind(across, fmt::format("{} + {}", emit_.value(row), j));
+  bind_to(emit_, across, fmt::format("{} + {}", emit_.value(row), j));
   std::vector<std::pair<Expr, std::string>> packs;
   load_packs(f.body, b.packing, inner, base, packs);
   const Value* out = kernel_.stages[0].out;
@@ -188,7 +202,7 @@ void GpuGenerator::blocks(const FlatLoop& f, const Blocks& b) {
   emit_.line(fmt::format("Pack<{}, {}> {};", storage_name(out->dtype), length, y));
   emit_.line("#pragma unroll");
   emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", length));
-  bind(inner, fmt::format("{} + l", emit_.value(base)));
+  bind_to(emit_, inner, fmt::format("{} + l", emit_.value(base)));
   for (const auto& [l, name] : packs) emit_.bind_value(l, element_text(l->dtype, name + "[l]"));
   for (const auto& [l, name] : held) emit_.bind_value(l, element_text(l->dtype, fmt::format("{}[l][{}]", name, j)));
   const std::string x = emit_.value(f.body);
@@ -202,8 +216,6 @@ void GpuGenerator::blocks(const FlatLoop& f, const Blocks& b) {
   emit_.close();
   clear(vars);
   // Sizes that are not multiples take the general form: one thread an element.
-  Expr elements = 1;
-  for (const Expr& v : f.vars) elements = elements * v->args[0];
   threads_ = items;
   for (const Expr& m : aligned.multiples)
     threads_ = select(compare(Op::kEq, idx::mod(m, length), 0), threads_, elements);

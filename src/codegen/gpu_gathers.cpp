@@ -11,7 +11,8 @@ namespace sardonyx::codegen {
 namespace {
 
 constexpr int kWave = 64;
-constexpr int kInstructionsOfThread = 60;  // its position, its addresses, and starting its wave
+constexpr double kInstructions = 0.7;      // for each operation: some are one (FMA, median)
+constexpr int kInstructionsOfThread = 30;  // its position and addresses
 constexpr double kGain = 1.15;             // shorter packs must be so many times as fast
 // Cycles in which memory moves a wave's bytes for each byte of an element: its share of 8 bytes a cycle for each
 // compute unit (gfx90a 9, gfx942 and gfx950 8 to 13).
@@ -83,7 +84,7 @@ int GpuGenerator::gather_length(const FlatLoop& f, const Packing& p) const {
   const auto cycles = [&](int length) {  // of a compute unit, for as many elements as a wave has lanes
     double l1 = 0;
     for (const Gather& g : gathers) l1 += cycles_of_lanes(g.step * static_cast<double>(g.size) * length, g.size);
-    const double vector = work.along + static_cast<double>(work.shared + kInstructionsOfThread) / length;
+    const double vector = kInstructions * work.along + (kInstructions * work.shared + kInstructionsOfThread) / length;
     return std::max({l1, vector, bytes * kMemoryCycles});
   };
   int best = p.length;

@@ -54,8 +54,7 @@ return %2)",
     EXPECT_THAT(out, testing::Not(testing::HasSubstr("transposed")));
   }
   // Padding cuts off rows of the result.
-  EXPECT_THAT(graph("2, 3", "pads = [1, 1, 1, 0], transposed"),
-              testing::HasSubstr("conv float16[n, 384, 1, 1]: %0,"));
+  EXPECT_THAT(graph("2, 3", "pads = [1, 1, 1, 0], transposed"), testing::HasSubstr("conv float16[n, 384, 1, 1]: %0,"));
 }
 
 TEST(SubpixelConvolution, OthersStay) {
