@@ -82,7 +82,9 @@ LAUNCHES = [
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize("op, attributes, hidden, batch", [(op, a, *size) for op, a, sizes in LAUNCHES for size in sizes])
+@pytest.mark.parametrize(
+    "op, attributes, hidden, batch", [(op, a, *size) for op, a, sizes in LAUNCHES for size in sizes]
+)
 def test_a_launch_for_each_step(chip, op, attributes, hidden, batch):
     check(*layer(op, hidden, 3, batch, **attributes), chip)
 
@@ -95,7 +97,9 @@ def test_float64_has_a_launch_for_each_step(chip, op, hidden, batch):
 
 
 @pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
-@pytest.mark.parametrize("op, hidden, batch, attributes", [("LSTM", 520, 1, {}), ("GRU", 524, 6, {}), ("RNN", 2050, 2, {})])
+@pytest.mark.parametrize(
+    "op, hidden, batch, attributes", [("LSTM", 520, 1, {}), ("GRU", 524, 6, {}), ("RNN", 2050, 2, {})]
+)
 def test_launches_read_weights_of_16_bits(chip, op, hidden, batch, attributes, tmp_path):
     """The model's precision, where the state stays in float32: errors are those of the weights."""
     model, feeds = layer(op, hidden, 3, batch, direction="forward", **attributes)
@@ -186,6 +190,16 @@ def test_workgroups_of_a_cluster_send_the_state_with_its_signal(op, hidden, prec
     assert code.count(b"st.async") == (readers if cluster > 1 else 0)
     assert code.count(b"barrier.cluster.wait") == (cluster > 1)
     assert (b".reqnctapercluster %d" % cluster in code) == (cluster > 1)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_step_loads_weights_before_it_waits_for_the_one_before(precision, tmp_path):
+    """As many as registers hold, in code for one sequence, up to four and up to eight."""
+    kernels = ptx_of(layer("LSTM", 1024, 50, 1, direction="forward")[0], precision, tmp_path)
+    assert len(kernels) == 3
+    early = [code[: code.index(b"griddepcontrol.wait")].count(b"ld.global.v4") for code in kernels]
+    assert sorted(early) == [8, 8, 16]  # the last: of one sequence, in 16 bits all of them
+    assert all(b".local" not in code for code in kernels)
 
 
 # Tiles of 16 units and sequences, some of them not full; a wave with several tiles, and waves without one; more
