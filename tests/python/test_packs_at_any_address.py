@@ -109,7 +109,9 @@ def test_arithmetic_of_several_parts(tmp_path):
     rng = np.random.default_rng(2)
     x, short = (rng.standard_normal((parts[0], n)).astype(np.float32) for n in (parts[1], last))
     row, column = rng.standard_normal(75).astype(np.float32), rng.uniform(1, 2, (61, 1)).astype(np.float32)
-    of = lambda name, value: helper.make_tensor_value_info(name, TensorProto.FLOAT, None if value is None else value.shape)
+    of = lambda name, value: helper.make_tensor_value_info(
+        name, TensorProto.FLOAT, None if value is None else value.shape
+    )
     weights = [numpy_helper.from_array(column, "column"), numpy_helper.from_array(row, "row")]
     graph = helper.make_graph(nodes, "g", [of("x", x), of("short", short)], [of("y", None)], weights)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
