@@ -154,8 +154,7 @@ TEST(Convolution, WinogradOfPieces) {
       d.post = {{.kind = Kind::kMulTensor, .dims = {1, 1, 1, c.out}}, {.kind = Kind::kAddTensor, .dims = out_dims(d)}};
       const Outcome outcome = compare(d);
       EXPECT_TRUE(outcome.kernel.starts_with(c.kernel)) << outcome.kernel << ", not " << c.kernel;
-      // Up to three times as many terms as of 3 x 3 taps.
-      EXPECT_LE(outcome.worst, 2 * kWinogradError) << outcome.kernel << ", variant " << bits;
+      EXPECT_LE(outcome.worst, kWinogradError) << outcome.kernel << ", variant " << bits;
     }
   }
 }
