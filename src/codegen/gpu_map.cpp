@@ -218,13 +218,13 @@ void GpuGenerator::map(const FlatLoop& loop) {
       work_ = work_ * j->length;
       p.length = 1;
     }
-    if (!b && from == "0") p.length = gather_length(f, p);
+    if (!b && from == "0" && p.length > 1 && bodies.size() == 1) add_interleaved(f.body, f.vars.back(), p);
+    if (!b && from == "0" && p.interleaved.empty()) p.length = gather_length(f, p);
     if (b && from == "0") {
       blocks(f, *b);
       in_blocks = true;
       emit_.line("if (done) return;");
     } else if (p.length > 1 && !n->has_var && !(is_const_int(n, c) && c < p.length)) {
-      if (bodies.size() == 1) add_interleaved(f.body, f.vars.back(), p);
       map_packs(f, p);
       from = "done";
       threads_ = idx::ceildiv(items, p.length);
