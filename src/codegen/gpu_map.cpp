@@ -92,14 +92,21 @@ void find_segments(const Expr& body, const Expr& inner, std::int64_t n, std::vec
   }
 }
 
-// Whether packs would lie in several parts, and nothing is loaded as a pack: a thread would go through the parts' sides
-// for one element after the other, while threads with one element each mostly agree.
+// Whether it is an element of a tensor, or a constant.
+bool only_loads(const Expr& e) {
+  return e->op == Op::kLoad || is_const(e) || (e->op == Op::kCast && only_loads(e->args[0]));
+}
+
+// Whether packs would lie in several parts, of which things are computed, and nothing is loaded as a pack: a thread
+// would go through the parts' sides for one element after the other, while threads with one element each mostly agree.
+// Parts that are only loaded are no branches: a thread's loads are all issued first.
 bool divides_packs(const Expr& body, const Expr& inner, const Packing& p) {
   std::int64_t n = 0;
   if (!p.loads.empty() || !p.pieces.empty() || !is_const_int(inner->args[0], n)) return false;
   std::vector<GpuGenerator::Segment> parts;
   find_segments(body, inner, n, parts);
-  return std::ranges::any_of(parts, [&](const auto& part) { return part.low % p.length != 0; });
+  return std::ranges::any_of(parts, [&](const auto& part) { return part.low % p.length != 0; }) &&
+         std::ranges::any_of(parts, [](const auto& part) { return !only_loads(part.body); });
 }
 
 }  // namespace

@@ -291,7 +291,7 @@ def test_scattered_rows_are_added_16_bytes_at_a_time(tmp_path, dtype, added):
     cli("compile", tmp_path / "m.onnx", "--arch", "sm_90a", "-o", tmp_path / "m.sdx", "--cache-dir", tmp_path)
     assert f"red.relaxed.gpu.global.add.{added} " in (tmp_path / "m.sdx").read_bytes().decode("latin1")
     steps = cli("inspect", tmp_path / "m.onnx", "--kernels", "--device", "sim:gfx942", "--cache-dir", tmp_path)
-    assert "int64 [2, 90] " in steps and "int64 [2, 90, 64]" not in steps
+    assert "int64" not in steps[steps.index("#  kind") :]  # the kernel computes the rows
 
 
 @pytest.mark.parametrize("chip", CHIPS)
