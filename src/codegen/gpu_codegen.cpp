@@ -37,21 +37,25 @@ GpuGenerator::GpuGenerator(const LoopKernel& kernel, const GpuLoopOptions& optio
   emit_.range = &range_;
 }
 
-void GpuGenerator::decode(const Exprs& vars, const std::string& q, bool narrow) {
+void emit_digits(Emitter& e, const Exprs& vars, const std::string& q, bool narrow) {
   for (std::size_t k = vars.size(); k-- > 0;) {
-    const std::string i = emit_.fresh("o");
+    const std::string i = e.fresh("o");
     const Expr& n = vars[k]->args[0];
-    const char* type = emit_.type_of(vars[k]);
+    const char* type = e.type_of(vars[k]);
     if (k == 0)
-      emit_.line(fmt::format("const {0} {1} = {0}({2});", type, i, q));
+      e.line(fmt::format("const {0} {1} = {0}({2});", type, i, q));
     else if (narrow && !is_const(n))
-      emit_.line(fmt::format("const i32 {} = take_digit({}, {}, {});", i, q, emit_.value(n), emit_.divisor(n)));
+      e.line(fmt::format("const i32 {} = take_digit({}, {}, {});", i, q, e.value(n), e.divisor(n)));
     else
-      emit_.line(fmt::format("const {0} {1} = {0}(take_digit({2}, {3}));", type, i, q,
-                             narrow ? emit_.value(n) : "i64(" + emit_.value(n) + ")"));
-    emit_.bind(vars[k], i);
-    known_.insert(vars[k]->i);
+      e.line(fmt::format("const {0} {1} = {0}(take_digit({2}, {3}));", type, i, q,
+                         narrow ? e.value(n) : "i64(" + e.value(n) + ")"));
+    e.bind(vars[k], i);
   }
+}
+
+void GpuGenerator::decode(const Exprs& vars, const std::string& q, bool narrow) {
+  emit_digits(emit_, vars, q, narrow);
+  for (const Expr& v : vars) known_.insert(v->i);
 }
 
 void GpuGenerator::clear(const Exprs& vars) {

@@ -136,19 +136,7 @@ class ComputedInput {
     const bool narrow = range_.narrow(all);
     const std::string q = emit_.fresh("q");
     emit_.line(fmt::format("{0} {1} = {0}(at);", narrow ? "i32" : "i64", q));
-    for (std::size_t k = loop_.vars.size(); k-- > 0;) {
-      const Expr &v = loop_.vars[k], &n = v->args[0];
-      const std::string i = emit_.fresh("o");
-      const char* type = emit_.type_of(v);
-      if (k == 0)
-        emit_.line(fmt::format("const {0} {1} = {0}({2});", type, i, q));
-      else if (narrow && !is_const(n))
-        emit_.line(fmt::format("const i32 {} = take_digit({}, {}, {});", i, q, emit_.value(n), emit_.divisor(n)));
-      else
-        emit_.line(fmt::format("const {0} {1} = {0}(take_digit({2}, {3}));", type, i, q,
-                               narrow ? emit_.value(n) : "i64(" + emit_.value(n) + ")"));
-      emit_.bind(v, i);
-    }
+    emit_digits(emit_, loop_.vars, q, narrow);
   }
 
   void write_fetch() {

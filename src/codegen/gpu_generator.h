@@ -379,6 +379,9 @@ int instructions(const Expr& e);
 int instruction_count(const Expr& operation);
 /// Calls `f` with every load that is evaluated whenever `e` is, except those inside reductions.
 void certain_loads(const Expr& e, const std::function<void(const Expr&)>& f);
+/// Computes variables from the number of an element in `q`, a C++ variable that is modified: its last digit is the last
+/// variable's. narrow: it has 32 bits.
+void emit_digits(Emitter& e, const Exprs& vars, const std::string& q, bool narrow);
 /// Whether `body` is a select whose condition is the same for all values of `inner`.
 bool splits(const Expr& body, const Expr& inner);
 bool uses_var(const Expr& e, const Expr& var);

@@ -441,13 +441,13 @@ class Routine {
     tensors[1] = gated + 1;
     r.rearranged = untransposed_weights(in(1), l, type);
     tensors.push_back(gated);
-    const std::int64_t units = kWorkgroup / chip_.wave / n.waves;
+    const std::int64_t units = kWorkgroup / n.threads;
     const auto add = [&](std::int64_t sequences, const Expr& when) {
       const Expr together = idx::ceildiv(batch, idx::max(idx::ceildiv(batch, sequences), 1));
       launch(
           layer + fmt::format("routine_recurrent<RecurrentStep<{}, {}, {}, {}, {}, {}>, {}, {}>(layer, b0, b1, b2, b3, "
                               "b4, b5, b6, b7, b8, b9, b10, s0, s1, s2, s3, s4, number);",
-                              weights, l.hidden, n.waves, n.vector, sequences, loaded_(&in(1)), l.kind, l.two_phases),
+                              weights, l.hidden, n.threads, n.vector, sequences, loaded_(&in(1)), l.kind, l.two_phases),
           tensors, {t, weights, t, t, t, t, "i32", t, t, t, t}, {output(0), output(1), tensors[9], gated},
           {directions, steps, batch, hidden, idx::max(together, 1)},
           directions * idx::ceildiv(batch, sequences) * idx::ceildiv(hidden, units) * Expr(kWorkgroup),

