@@ -24,7 +24,7 @@ bool sizes_known(const Choice& c) { return is_const(c.batches) && is_const(c.m) 
 
 std::vector<bool> select_candidates(Choice& choice, const TileSelection& selection, std::string_view arch) {
   const Chip& chip = chip_of(arch);
-  std::vector<bool> wanted = taken_by_rule(choice, driver_units(chip), chip.policy.worth_compiling);
+  std::vector<bool> wanted = taken_by_rule(choice, driver_units(chip));
   if (selection.choices)
     for (TunedSize& t : selection.choices->find(arch, choice.problem)) {
       if (!may_be(choice, t.sizes)) continue;

@@ -13,6 +13,7 @@
 #include "fuse/schedule.h"
 #include "kernel_sources.h"
 #include "lower/custom_lowering.h"
+#include "lower/drop_candidates.h"
 #include "lower/lowering.h"
 #include "lower/node_names.h"
 #include "lower/program_builder.h"
@@ -301,6 +302,8 @@ std::shared_ptr<Program> build_program(Graph& graph, const BuildOptions& options
   program.output_names = graph.output_names;
   GraphLowering(builder, *device).lower(schedule, program.main);
   for (int k = 0; k < graph.symbols().size(); ++k) program.symbol_names.push_back(graph.symbols().info(k).name);
+  const Chip* chip = find_chip(options.target);
+  if (chip && !options.all_tilings) drop_candidates(program, *chip, chip->policy.compile_loss);
   compile_kernels(program, *device, options);
   return builder.take();
 }

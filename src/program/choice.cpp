@@ -156,69 +156,9 @@ std::vector<Costs> tried_costs(const Choice& choice, int units) {
   return all;
 }
 
-/// The number of each candidate's kernel: split-K in one launch needs no kernel of its own for each number of splits.
-std::vector<std::size_t> kernels_of(const Choice& choice) {
-  const auto kernel = [](const Candidate& c) { return std::string_view(c.name).substr(0, c.name.find(" / ")); };
-  std::vector<std::size_t> kernels;
-  for (std::size_t k = 0; k < choice.candidates.size(); ++k) {
-    const Candidate& c = choice.candidates[k];
-    kernels.push_back(k);
-    for (std::size_t j = 0; j < k && !c.tiling.empty() && c.tiling[0].tree_acc > 0; ++j)
-      if (kernel(choice.candidates[j]) == kernel(c)) kernels.back() = std::min(kernels.back(), kernels[j]);
-  }
-  return kernels;
-}
-
-/// Takes few kernels, beside those of candidates that are taken already, so that for each of the sizes one of them is
-/// slower than the fastest by at most the share `worth`: the one that is good enough for the most sizes, then for the
-/// most of those left. Of equal ones, the faster.
-void take_cover(std::vector<Costs> left, const std::vector<std::size_t>& kernels, double worth,
-                std::vector<bool>& taken) {
-  const auto cost = [&](const Costs& c, std::size_t kernel) {
-    double least = std::numeric_limits<double>::infinity();
-    for (std::size_t k = 0; k < c.size(); ++k)
-      if (kernels[k] == kernel) least = std::min(least, c[k]);
-    return least;
-  };
-  const auto enough = [&](const Costs& c, std::size_t kernel) {
-    return cost(c, kernel) < *std::min_element(c.begin(), c.end()) * (1 + worth);
-  };
-  const std::vector<Costs> all = left;
-  std::set<std::size_t> chosen;
-  const auto take = [&](std::size_t kernel) {
-    chosen.insert(kernel);
-    left.erase(std::remove_if(left.begin(), left.end(), [&](const Costs& c) { return enough(c, kernel); }), left.end());
-  };
-  for (std::size_t k = 0; k < kernels.size(); ++k)
-    if (taken[k]) take(kernels[k]);
-  while (!left.empty()) {
-    std::size_t best = 0, most = 0;
-    double fastest = 0;
-    for (std::size_t kernel = 0; kernel < kernels.size(); ++kernel) {
-      std::size_t good = 0;
-      double ratios = 0;
-      for (const Costs& c : left)
-        if (enough(c, kernel)) {
-          ++good;
-          ratios += cost(c, kernel) / *std::min_element(c.begin(), c.end());
-        }
-      if (good == 0 || good < most || (good == most && ratios >= fastest)) continue;
-      best = kernel, most = good, fastest = ratios;
-    }
-    if (most == 0) break;
-    take(best);
-  }
-  for (const Costs& c : all) {
-    std::size_t best = c.size();
-    for (std::size_t k = 0; k < c.size(); ++k)
-      if (chosen.count(kernels[k]) > 0 && (best == c.size() || c[k] < c[best])) best = k;
-    if (best < c.size()) taken[best] = true;
-  }
-}
-
 }  // namespace
 
-std::vector<bool> taken_by_rule(const Choice& choice, int units, double worth) {
+std::vector<bool> taken_by_rule(const Choice& choice, int units) {
   std::vector<bool> taken;
   bool tilings = false;
   for (const Candidate& c : choice.candidates) {
@@ -226,19 +166,8 @@ std::vector<bool> taken_by_rule(const Choice& choice, int units, double worth) {
     tilings = tilings || !c.tiling.empty();
   }
   if (!tilings) return taken;
-  std::vector<Costs> left;
-  bool seen = false;
-  for (Costs& c : tried_costs(choice, units)) {
-    const auto best = static_cast<std::size_t>(std::min_element(c.begin(), c.end()) - c.begin());
-    // The best for the smallest sizes is taken in any case: there, costs are mostly those of starts, and less well
-    // known.
-    if (worth > 0 && c[best] > 0 && seen)
-      left.push_back(std::move(c));
-    else
-      taken[best] = true;
-    seen = seen || c[best] > 0;
-  }
-  take_cover(std::move(left), kernels_of(choice), worth, taken);
+  for (const Costs& c : tried_costs(choice, units))
+    taken[static_cast<std::size_t>(std::min_element(c.begin(), c.end()) - c.begin())] = true;
   return taken;
 }
 

@@ -75,8 +75,7 @@ std::vector<std::string> names_of(const Choice& choice);
 /// Whether `sizes` are possible, given the sizes that are known at compile time.
 bool may_be(const Choice& choice, const ProblemSizes& sizes);
 /// For each candidate: whether the rule chooses it for some sizes that a run can have. Symbols of tilings are tried as
-/// powers of two; a cost that is an expression is assumed to become 0 unless it is another constant. With `worth`, few
-/// tilings are taken, so that for each size one of them takes longer than the best by less than this share.
-std::vector<bool> taken_by_rule(const Choice& choice, int units, double worth = 0);
+/// powers of two; a cost that is an expression is assumed to become 0 unless it is another constant.
+std::vector<bool> taken_by_rule(const Choice& choice, int units);
 
 }  // namespace sardonyx

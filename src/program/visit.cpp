@@ -78,6 +78,16 @@ void for_steps(const Block& block, const std::function<void(const ProgramStep&)>
   }
 }
 
+// The parts of a step that is not const are not const either.
+void for_launches(ProgramStep& step, const std::function<void(LaunchStep&)>& f) {
+  for_parts<LaunchStep>(step, [&](const LaunchStep& l) { f(const_cast<LaunchStep&>(l)); });
+}
+
+void for_steps(Block& block, const std::function<void(ProgramStep&)>& f) {
+  const Block& same = block;
+  for_steps(same, [&](const ProgramStep& s) { f(const_cast<ProgramStep&>(s)); });
+}
+
 Expr limit_of(const ProgramStep& step) {
   if (const auto* l = std::get_if<LaunchStep>(&step.op)) return l->limit;
   if (const auto* c = std::get_if<ChoiceStep>(&step.op)) return c->limit;

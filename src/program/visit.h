@@ -18,6 +18,10 @@ inline bool is_control(const ProgramStep& step) { return !blocks_of(step).empty(
 /// All steps of a block, each followed by those of its nested blocks.
 void for_steps(const Block& block, const std::function<void(const ProgramStep&)>& f);
 
+/// The same, for changing them.
+void for_launches(ProgramStep& step, const std::function<void(LaunchStep&)>& f);
+void for_steps(Block& block, const std::function<void(ProgramStep&)>& f);
+
 /// See LaunchStep::limit; empty if there is none.
 Expr limit_of(const ProgramStep& step);
 /// Whether the step runs; also true if its condition has symbols without a value.

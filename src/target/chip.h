@@ -118,9 +118,8 @@ struct KernelPolicy {
   bool wide_gemv = false;      ///< GEMMs of few rows may run kernels/gemv_wide.h
   bool short_vectors = false;  ///< convolutions load 12 bytes of a vector (FuseOptions::short_vectors)
   bool split_k_tree = false;   ///< split-K adds its sums in the same launch (kernels/gemm_split_k_tree.h)
-  /// Of the candidates of a choice, few are compiled: for each size, one that is slower than the best by less than
-  /// this.
-  double worth_compiling = 0;
+  /// Share of a model's estimated time that may be lost by compiling fewer kernels (lower/drop_candidates.h).
+  double compile_loss = 0;
   int kernels_per_module = 0;  ///< kernels that are compiled together
   float finish = 0;  ///< split-K: nanoseconds of the launch that adds the partial sums, beside those of the tilings
   bool half_extremes = false;  ///< maxima and minima of float16 windows are computed in that type, two at a time

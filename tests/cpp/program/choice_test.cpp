@@ -77,28 +77,9 @@ TEST(Choice, TheSameRuleSaysWhatToCompile) {
   c.candidates = {{"small", {}, {}, {small}}, {"large", {}, {}, {large}}, {"thin", {}, {}, {thin}}};
   c.batches = c.k = 1;
   EXPECT_EQ(taken_by_rule(c, 1), (std::vector<bool>{true, true, true}));
-  EXPECT_EQ(taken_by_rule(c, 1, 1000), (std::vector<bool>{true, false, true}));  // not so much faster
-  c.m = 64;                                                                      // never one row
+  c.m = 64;  // never one row
   c.n = 64;
   EXPECT_EQ(taken_by_rule(c, 1), (std::vector<bool>{true, false, false}));
-}
-
-TEST(Choice, FewTilingsAreTakenIfOthersAreHardlySlower) {
-  // The first is the best for small sizes and the last for large ones; the second takes 4 and 2 % longer.
-  GpuTiling small, both, large;
-  small.rows = small.cols = 16, small.alone_start = small.busy_start = 100;
-  both.rows = both.cols = 32, both.alone_start = both.busy_start = 104;
-  large.rows = large.cols = 32, large.alone_start = 300, large.busy_start = 102;
-  for (GpuTiling* t : {&small, &both, &large}) t->alone = t->busy = 0;
-  Choice c = example();
-  c.batches = c.k = 1;
-  c.candidates = {{"small", {}, {}, {small}}, {"both", {}, {}, {both}}, {"large", {}, {}, {large}}};
-  EXPECT_EQ(taken_by_rule(c, 4), (std::vector<bool>{true, true, true}));
-  EXPECT_EQ(taken_by_rule(c, 4, 0.03), (std::vector<bool>{true, true, false}));
-  EXPECT_EQ(taken_by_rule(c, 4, 0.01), (std::vector<bool>{true, true, true}));
-  // The best for the smallest sizes stays, however small the difference.
-  c.candidates[0].tiling[0].busy_start = 103.5, c.candidates[0].tiling[0].alone_start = 103.5;
-  EXPECT_EQ(taken_by_rule(c, 4, 0.03), (std::vector<bool>{true, true, false}));
 }
 
 TEST(Choice, NumbersThatAreNoneCostTheMost) {
