@@ -175,6 +175,7 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   o.tensor_copy = o.fold_outputs;
   o.short_vectors = chip_of(arch).policy.short_vectors;
   o.merge_groups = true;
+  o.sampled_operands = true;
   o.pad_gemm_k = true;
   o.hoist_elementwise = true;
   o.separate_windows = 64;

@@ -100,6 +100,8 @@ struct FuseOptions {
   bool tensor_copy = false;
   /// Convolutions may read vectors of 16 bytes of which memory has the first 12 (ConvOp::zeros).
   bool short_vectors = false;
+  /// Samples of images that GEMMs multiply have channels innermost (fuse/sampled_operands.h).
+  bool sampled_operands = false;
   /// K of GEMMs is padded with zeros to whole vectors (fuse/pad_gemm_k.h).
   bool pad_gemm_k = false;
   /// Groups of few channels of a convolution are merged (fuse/merge_groups.h).

@@ -28,6 +28,7 @@
 #include "fuse/quantize_attention.h"
 #include "fuse/recompute_inputs.h"
 #include "fuse/reduce_to_gemm.h"
+#include "fuse/sampled_operands.h"
 #include "fuse/separate_windows.h"
 #include "fuse/shrink_repeats.h"
 #include "fuse/split_reductions.h"
@@ -190,6 +191,11 @@ constexpr Pass kPasses[] = {
      "After attention, which has taken over masks as expressions where it can.",
      [](const FuseOptions& o) { return o.shrink_repeats && !o.disabled; },
      [](PassState& s) { shrink_repeats(s.graph); }},
+    {"sampled_operands", "sampled_operands, unless fusion is off",
+     "Makes channels the innermost part of K where a GEMM's operand samples an image.",
+     "When loops are final, so that one loop samples; before pad_gemm_k, which would copy the operand as it is.",
+     [](const FuseOptions& o) { return o.sampled_operands && !o.disabled; },
+     [](PassState& s) { sampled_operands(s.graph, s.options); }},
     {"pad_gemm_k", "pad_gemm_k, unless fusion is off",
      "Copies operands of GEMMs that cannot be loaded in vectors: pads K with zeros, or makes it contiguous.",
      "After attention, which pads heads itself; when loops are final, so that those that compute an operand write the "

@@ -85,7 +85,7 @@ int unit_loads(const Expr& body, const Expr& var, const Exprs& reduced) {
 }
 
 std::optional<ReducedDigits> digits_of(const Expr& reduce) {
-  ReducedDigits d{{}, reduce->args[0]};
+  ReducedDigits d{{}, reduce->args[0], {}};
   for (const Expr& v : reduce->vars) {
     Exprs divisors;
     if (!divisors_of(d.body, v, divisors)) return {};
@@ -98,6 +98,7 @@ std::optional<ReducedDigits> digits_of(const Expr& reduce) {
       below = next;
     }
     d.body = substitute(d.body, {{v, whole}});
+    d.terms.push_back(whole);
     d.vars.insert(d.vars.end(), digits.rbegin(), digits.rend());
   }
   if (has_quotients(d.body, d.vars)) return {};

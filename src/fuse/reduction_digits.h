@@ -10,6 +10,7 @@ namespace sardonyx {
 struct ReducedDigits {
   Exprs vars;  ///< those with the largest strides first, if all strides are known
   Expr body;
+  Exprs terms;  ///< each variable of the reduction, over `vars`
 };
 /// `reduce` with one variable for each dim of the tensors that it reads. Reductions of a view have variables that stand
 /// for several dims: the sum of x[r // 64, r % 64] over r < 4096 is that of x[a, b] over a < 64, b < 64. Empty if

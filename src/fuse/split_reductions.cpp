@@ -86,7 +86,7 @@ class Splitter {
     why = "its length differs between results";
     for (const Expr& v : r->vars)
       if (v->args[0]->has_var || v->args[0]->has_load) return {};
-    const std::optional<ReducedDigits> d = arg ? ReducedDigits{r->vars, r->args[0]} : digits_of(r);
+    const std::optional<ReducedDigits> d = arg ? ReducedDigits{r->vars, r->args[0], r->vars} : digits_of(r);
     why = "it does not go through memory in order";
     if (!d) return {};
     Parts p;

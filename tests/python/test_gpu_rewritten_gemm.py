@@ -85,3 +85,30 @@ def test_sums_of_broadcast_products(chip, dtype):
     feed["d"] = rand(dtype, 2, 32, 32, 3, 1, seed=4)
     # float16 rounds the sums of the first product, which the second adds up.
     assert tiles(check(m, chip, feed, 4 * TOLERANCE[dtype])) == 2
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_samples_of_a_deformable_convolution(chip, batched):
+    """Nine taps of two groups of channels, each sampled at a place of its own, times weights: one matrix for all images, or one for
+    each."""
+    shapes = {"groups": [-1, 8, 6, 10], "samples": [-1, 16, 9, 6, 10], "matrix": [-1, 144, 60] if batched else [144, -1]}
+    shapes |= {"image": [-1, 8, 6, 10] if batched else [8, -1, 6, 10]}
+    constants = [numpy_helper.from_array(np.array(s), n) for n, s in shapes.items()]
+    constants += [weights("c", HALF, 16, 8, 3, 3, scale=0.1), weights("w", HALF, 8, 144, scale=0.1)]
+    rows = [
+        helper.make_node("Conv", ["x", "c"], ["f"], pads=[1] * 4),
+        helper.make_node("Reshape", ["f", "groups"], ["g"]),
+        helper.make_node("GridSample", ["g", "places"], ["s"], align_corners=1),
+        helper.make_node("Reshape", ["s", "samples"], ["t"]),
+        helper.make_node("Transpose", ["t"], ["u"], perm=[0, 1, 2, 3, 4] if batched else [1, 2, 0, 3, 4]),
+        helper.make_node("Reshape", ["u", "matrix"], ["m"]),
+        helper.make_node("MatMul", ["w", "m"], ["p"]),
+        helper.make_node("Reshape", ["p", "image"], ["q"]),
+        helper.make_node("Transpose", ["q"], ["r"], perm=[0, 1, 2, 3] if batched else [1, 0, 2, 3]),
+        helper.make_node("Relu", ["r"], ["y"]),
+    ]
+    inputs = [("x", HALF, ["n", 8, 6, 10]), ("places", HALF, ["m", 54, 10, 2])]
+    m = model(rows, inputs, ("y", HALF), constants)
+    feed = {"x": rand(HALF, 3, 8, 6, 10), "places": rand(HALF, 6, 54, 10, 2)}
+    check(m, chip, feed, TOLERANCE[HALF])
