@@ -80,18 +80,21 @@ bool is_channels_last(const Order& order) {
   return true;
 }
 
+// Whether it is a convolution of v as its image, for which channels last is an order in memory.
+bool convolves(const Node& n, const Value& v, const Order& order) {
+  return n.as<ConvOp>() && n.inputs[0] == &v && n.inputs[1] != &v && is_channels_last(order);
+}
+
 // The order of `view`, a view of what gets `order`, if its readers can follow: loops, which permute their indices, and
-// convolutions, for which channels last is an order in memory. Otherwise empty.
+// convolutions. Otherwise empty.
 Order order_of_view(const Value& view, const Value& source, const Order& order, const Uses& uses) {
   const auto readers = uses.find(&view);
   const std::vector<Order> groups = split_dims(source.shape, view.shape);
   if (groups.empty() || readers == uses.end()) return {};
   Order result;
   for (const std::size_t k : order) result.insert(result.end(), groups[k].begin(), groups[k].end());
-  for (const Node* r : readers->second) {
-    const bool image = r->as<ConvOp>() && r->inputs[0] == &view && r->inputs[1] != &view && is_channels_last(result);
-    if (!r->as<LoopOp>() && !image) return {};
-  }
+  for (const Node* r : readers->second)
+    if (!r->as<LoopOp>() && !convolves(*r, view, result)) return {};
   return result;
 }
 
@@ -128,7 +131,7 @@ bool follow(Value& v, const Order& order, const Uses& uses, const std::unordered
   if (required.count(&v) || v.content || readers == uses.end()) return false;
   Orders found = {{&v, order}};
   for (const Node* r : readers->second) {
-    if (r->as<LoopOp>()) continue;
+    if (r->as<LoopOp>() || convolves(*r, v, order)) continue;
     if (const auto* m = r->as<MatMulOp>()) {
       if (!reads_in_order(*m, v, order) || !still_accepted(options, *r, v, order)) return false;
       continue;

@@ -161,5 +161,25 @@ return %2)",
 return %1)");
 }
 
+// The result of a GEMM of pixels, with channels second for a convolution.
+TEST(Untranspose, ConvolutionsReadTheLoopAsAnImage) {
+  expect_pass("untranspose", R"(%0 = input float16[n * 1024, 144]
+%1 = constant float16[64, 144] {...}
+%2 = constant float16[64, 64, 3, 3] {...}
+%3 = matmul float16[p < n * 1024, o < 64; k < 144]: %0[p, k], %1[o, k]
+%4 = loop float16[b < n, o < 64, y < 32, x < 32]: max(%3[b * 1024 + y * 32 + x, o], 0.0:float16)
+%5 = conv float16[n, 64, 32, 32]: %4, %2 {pads = [1, 1, 1, 1]}
+return %5)",
+              R"(%0 = input float16[n * 1024, 144]
+%1 = constant float16[64, 144] {...}
+%2 = constant float16[64, 64, 3, 3] {...}
+%3 = matmul float16[p < n * 1024, o < 64; k < 144]: %0[p, k], %1[o, k]
+%4 = loop float16[b < n, y < 32, x < 32, o < 64]: max(%3[b * 1024 + y * 32 + x, o], 0.0:float16)
+%5 = loop float16[b < n, o < 64, y < 32, x < 32]: %4[b, y, x, o]
+%6 = conv float16[n, 64, 32, 32]: %5, %2 {pads = [1, 1, 1, 1]}
+return %6)",
+              untransposing());
+}
+
 }  // namespace
 }  // namespace sardonyx
