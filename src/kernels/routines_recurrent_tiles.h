@@ -27,8 +27,8 @@ struct RecurrentTiles {
     return M::kFamily == MatrixFamily::kMma ? chunks + (12 - chunks % 8) % 8 : chunks | 1;
   }
   static constexpr u32 kRow = row_of_chunks(kChunks);
-  // The weights pass through shared memory, so many steps at a time that it has 48 KB at most: assemblers of PTX before
-  // CUDA 13's take no more, and gfx12 has 64.
+  // The weights pass through shared memory, so many steps at a time that it has 48 KB at most: CUDA 12.8's assembler
+  // takes no more (13.0's does), and gfx12 has 64.
   static constexpr u32 kShared = (48 << 10) / sizeof(vec16), kStates = 2 * kSequences * kRow;
   static constexpr SDX_FN u32 row_of_steps(u32 steps) { return row_of_chunks(steps * (M::kStep / M::kVec)); }
   static constexpr SDX_FN u32 steps_at_once() {

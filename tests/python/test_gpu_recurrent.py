@@ -231,7 +231,7 @@ def test_many_sequences_are_multiplied_by_matrix_instructions(chip, sequences, o
     "op, hidden, attributes", [("RNN", 256, {}), ("GRU", 128, {"linear_before_reset": 1}), ("LSTM", 128, {})]
 )
 def test_shared_memory_of_many_sequences(op, hidden, attributes, tmp_path):
-    """The largest layers that are multiplied so: assemblers of PTX before CUDA 13's take 48 KB."""
+    """The largest layers that are multiplied so: CUDA 12.8's assembler takes 48 KB."""
     onnx.save(layer(op, hidden, 9, 1, direction="forward", **attributes)[0], tmp_path / "m.onnx")
     options = ["--arch", "sm_90a", "-o", tmp_path / "m.sdx", "--precision", "fp16", "--cache-dir", "", "--quiet"]
     cli("compile", tmp_path / "m.onnx", *options)
