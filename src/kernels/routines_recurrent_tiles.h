@@ -23,7 +23,22 @@ struct RecurrentTiles {
   // Rows of shared memory, in 16 bytes. Those that lanes read together begin in different banks: lanes of a step read
   // four vectors of each of two rows (mma) or one vector of each of eight rows.
   static constexpr u32 kChunks = kK / M::kVec;
-  static constexpr u32 kRow = M::kFamily == MatrixFamily::kMma ? kChunks + (12 - kChunks % 8) % 8 : kChunks | 1;
+  static constexpr SDX_FN u32 row_of_chunks(u32 chunks) {
+    return M::kFamily == MatrixFamily::kMma ? chunks + (12 - chunks % 8) % 8 : chunks | 1;
+  }
+  static constexpr u32 kRow = row_of_chunks(kChunks);
+  // The weights pass through shared memory, so many steps at a time that it has 48 KB at most: CUDA 12.8's assembler
+  // takes no more (13.0's does), and gfx12 has 64.
+  static constexpr u32 kShared = (48 << 10) / sizeof(vec16), kStates = 2 * kSequences * kRow;
+  static constexpr SDX_FN u32 row_of_steps(u32 steps) { return row_of_chunks(steps * (M::kStep / M::kVec)); }
+  static constexpr SDX_FN u32 steps_at_once() {
+    u32 steps = kSteps;
+    while (steps > 1 && kStates + kWaves * 16 * row_of_steps(steps) > kShared) steps = (steps + 1) / 2;
+    return steps;
+  }
+  static constexpr u32 kAtOnce = steps_at_once(), kWeightRow = row_of_steps(kAtOnce),
+                       kWeights = kWaves * 16 * kWeightRow;
+  static_assert(kStates + kWeights <= kShared);
   // Of a lane's sums: rows (units) and columns (sequences) that differ.
   static constexpr u32 kUnitRows = M::kAcc.row_count, kUnitColumns = u32(M::kCount) / kUnitRows;
   static constexpr SDX_FN u32 row_of(u32 e) { return e / M::kAcc.row_div % M::kAcc.row_count; }
@@ -40,9 +55,9 @@ struct RecurrentTiles {
 namespace recurrent_detail {
 
 template <class N>
-alignas(16) static SDX_SHARED vec16 tile_states[2 * N::kSequences * N::kRow];
+alignas(16) static SDX_SHARED vec16 tile_states[N::kStates];
 template <class N>
-alignas(16) static SDX_SHARED vec16 tile_weights[N::kWaves * 16 * N::kRow];
+alignas(16) static SDX_SHARED vec16 tile_weights[N::kWeights];
 
 /// The weights of a wave's tiles, as operands A.
 template <class N>
@@ -54,25 +69,28 @@ struct TileWeights {
   /// All threads must call it. r: of the direction, [Hidden, Gates * Hidden]. first: the wave's first tile.
   SDX_FN void load(const f32* r, u32 first) {
     const u32 wave = thread_id() / kWave, lane = thread_id() % kWave;
-    auto* rows = tile_weights<N> + wave * 16 * N::kRow;
+    auto* rows = tile_weights<N> + wave * 16 * N::kWeightRow;
 #pragma clang loop unroll(full)
     for (u32 j = 0; j < N::kPer; ++j)
 #pragma clang loop unroll(full)
-      for (u32 g = 0; g < N::kGates; ++g) {
-        for (u32 i = lane; i < 16 * N::kK; i += kWave) {
-          const u32 k = i / 16, unit = (first + j * N::kAcross) * 16 + i % 16;
-          const bool inside = k < N::kHidden && unit < N::kHidden;
-          const f32 x = r[inside ? k * (N::kGates * N::kHidden) + g * N::kHidden + unit : 0];
-          ((SharedHalf*)rows)[i % 16 * N::kRow * M::kVec + k] = cast<f16>(inside ? x : 0.0f);
+      for (u32 g = 0; g < N::kGates; ++g)
+#pragma clang loop unroll(full)
+        for (u32 from = 0; from < N::kSteps; from += N::kAtOnce) {
+          for (u32 i = lane; i < 16 * N::kAtOnce * M::kStep; i += kWave) {
+            const u32 at = i / 16, k = from * M::kStep + at, unit = (first + j * N::kAcross) * 16 + i % 16;
+            const bool inside = k < N::kHidden && unit < N::kHidden;
+            const f32 x = r[inside ? k * (N::kGates * N::kHidden) + g * N::kHidden + unit : 0];
+            ((SharedHalf*)rows)[i % 16 * N::kWeightRow * M::kVec + at] = cast<f16>(inside ? x : 0.0f);
+          }
+          barrier();
+#pragma clang loop unroll(full)
+          for (u32 s = from; s < from + N::kAtOnce && s < N::kSteps; ++s)
+#pragma clang loop unroll(full)
+            for (u32 v = 0; v < u32(M::kVectorsA); ++v)
+              a[j][g][s][v] =
+                  rows[M::row_a(lane, v) * N::kWeightRow + (s - from) * (M::kStep / M::kVec) + M::chunk(lane, v)];
+          barrier();
         }
-        barrier();
-#pragma clang loop unroll(full)
-        for (u32 s = 0; s < N::kSteps; ++s)
-#pragma clang loop unroll(full)
-          for (u32 v = 0; v < u32(M::kVectorsA); ++v)
-            a[j][g][s][v] = rows[M::row_a(lane, v) * N::kRow + s * (M::kStep / M::kVec) + M::chunk(lane, v)];
-        barrier();
-      }
   }
 
   /// sums += weights . h, for the tile of 16 sequences whose first row is `h`.
@@ -104,7 +122,7 @@ SDX_FN void routine_recurrent_tiles(RecurrentLayer<f32> layer, const f32* xw, co
   using namespace recurrent_detail;
   using M = typename N::M;
   using Unit = RecurrentUnit<Kind>;
-  constexpr u32 kGates = N::kGates, H = N::kHidden, kBuffer = N::kSequences * N::kRow;
+  constexpr u32 kGates = N::kGates, H = N::kHidden, kBuffer = N::kStates / 2;
   static_assert(kGates == Unit::kGates);
   auto* h = tile_states<N>;
   const u32 lane = thread_id() % kWave, wave = uniform(thread_id() / kWave), tile = wave % N::kAcross;

@@ -1,6 +1,8 @@
 """Recurrent layers on simulated AMD GPUs, against the host: all steps in one launch where the weights fit the registers, otherwise a launch for
 each step. What NVIDIA's code consists of."""
 
+import re
+
 import numpy as np
 import onnx
 import onnx.helper as oh
@@ -204,19 +206,40 @@ def test_a_step_loads_weights_before_it_waits_for_the_one_before(precision, tmp_
 
 # Tiles of 16 units and sequences, some of them not full; a wave with several tiles, and waves without one; more
 # sequences than the multiprocessors would take one by one.
-MANY = [("RNN", 20, {}), ("GRU", 40, {"linear_before_reset": 1}), ("LSTM", 17, {}), ("LSTM", 64, {"input_forget": 1})]
+MANY = [
+    ("RNN", 20, {}),
+    ("RNN", 256, {}),  # the most weights and states in shared memory
+    ("GRU", 40, {"linear_before_reset": 1}),
+    ("LSTM", 17, {}),
+    ("LSTM", 64, {"input_forget": 1}),
+]
 
 
 @pytest.mark.parametrize("chip, sequences", [("gfx90a", 250), ("gfx942", 330), ("gfx1100", 110), ("gfx1201", 75)])
 @pytest.mark.parametrize("op, hidden, attributes", MANY)
 def test_many_sequences_are_multiplied_by_matrix_instructions(chip, sequences, op, hidden, attributes):
-    """With 16 bits. Weights and the state that they are multiplied with are float16, so sums of up to 64 terms of less than 1 are
+    """With 16 bits. Weights and the state that they are multiplied with are float16, so sums of up to 256 terms of less than 1 are
     2**-11 times 8 or so wrong, which later steps don't add to."""
     model, feeds = layer(op, hidden, 3, sequences, peepholes=op == "LSTM", **attributes)
     want = sardonyx.compile(model)(**feeds)
     got = sardonyx.compile(model, device=f"sim:{chip}", precision="fp16")(**feeds)
     for name, x in want.items():
         np.testing.assert_allclose(got[name], x, atol=3e-3, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "op, hidden, attributes", [("RNN", 256, {}), ("GRU", 128, {"linear_before_reset": 1}), ("LSTM", 128, {})]
+)
+def test_shared_memory_of_many_sequences(op, hidden, attributes, tmp_path):
+    """The largest layers that are multiplied so: CUDA 12.8's assembler takes 48 KB."""
+    onnx.save(layer(op, hidden, 9, 1, direction="forward", **attributes)[0], tmp_path / "m.onnx")
+    options = ["--arch", "sm_90a", "-o", tmp_path / "m.sdx", "--precision", "fp16", "--cache-dir", "", "--quiet"]
+    cli("compile", tmp_path / "m.onnx", *options)
+    texts = (tmp_path / "m.sdx").read_bytes().split(b".version ")[1:]
+    tiles = [t for t in texts if b"tile_weights" in t]
+    assert tiles
+    for text in tiles:
+        assert sum(int(n) for n in re.findall(rb"\.shared [^;]*\[(\d+)\];", text)) <= 48 << 10
 
 
 def kernels_of(model, folder, device, precision):
