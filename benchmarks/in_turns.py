@@ -1,12 +1,13 @@
-"""Sardonyx and other engines in one process, in turns: the least CPU time of a run in one thread, and the largest difference of
-Sardonyx's results from ONNX Runtime's.
+"""Sardonyx and other engines in one process, in turns: CPU time of a run in one thread (10th percentile), and the largest difference
+of Sardonyx's results from ONNX Runtime's.
 
     python benchmarks/in_turns.py model.onnx ...
     python benchmarks/in_turns.py model.onnx ... --engines onnxruntime,openvino
     python benchmarks/limit_cpu.py python benchmarks/in_turns.py model.onnx ...      as on a CPU with AVX2
 
-For machines with other load, which changes minima of CPU time less than medians of latencies. Times are those of the whole process,
-because OpenVINO's one thread need not be the caller's. Symbolic dims are 1, or --batch. Inputs are random, or those of inputs/MODEL.npz
+For machines with other load, which changes low percentiles of CPU time less than medians of latencies. The least CPU time may be too
+small: virtual machines subtract what the hypervisor took, in lumps. Times are those of the whole process, because OpenVINO's one
+thread need not be the caller's. Symbolic dims are 1, or --batch. Inputs are random, or those of inputs/MODEL.npz
 beside the model: some models have indices as inputs, or edges of a graph.
 """
 
@@ -50,14 +51,14 @@ def inputs(session: onnxruntime.InferenceSession, path: Path, batch: int) -> dic
     return feed
 
 
-def fastest(run: Callable[[], object], count: int) -> float:
-    """The least CPU time of `count` runs."""
-    best = float("inf")
+def times(run: Callable[[], object], count: int) -> list[float]:
+    """CPU times of `count` runs."""
+    found = []
     for _ in range(count):
         begin = time.process_time()
         run()
-        best = min(best, time.process_time() - begin)
-    return best
+        found.append(time.process_time() - begin)
+    return found
 
 
 def openvino_run(path: Path, feed: dict[str, np.ndarray]) -> Callable[[], object] | None:
@@ -89,13 +90,13 @@ def measure(path: Path, seconds: float, batch: int, others: list[str]) -> tuple[
     runs: list[Callable[[], object] | None] = [lambda: model.run(feed)]
     for engine in others:
         runs.append(openvino_run(path, feed) if engine == "openvino" else lambda: session.run(None, feed))
-    best = [fastest(run, 3) if run else math.nan for run in runs]
+    found = [times(run, 3) if run else [math.nan] for run in runs]
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
-        for i, run in enumerate(runs):
+        for run, t in zip(runs, found, strict=True):
             if run:
-                best[i] = min(best[i], fastest(run, max(1, int(TURN / best[i]))))
-    return [1e3 * b for b in best], difference
+                t += times(run, max(1, int(TURN / statistics.median(t))))
+    return [1e3 * float(np.percentile(t, 10)) for t in found], difference
 
 
 def main() -> None:
