@@ -1,16 +1,23 @@
-"""Sardonyx and ONNX Runtime in one process, in turns: the least CPU time of a run in one thread, and the largest difference of results.
+"""Sardonyx and other engines in one process, in turns: CPU time of a run in one thread (10th percentile), and the largest difference
+of Sardonyx's results from ONNX Runtime's.
 
     python benchmarks/in_turns.py model.onnx ...
+    python benchmarks/in_turns.py model.onnx ... --engines onnxruntime,openvino
     python benchmarks/limit_cpu.py python benchmarks/in_turns.py model.onnx ...      as on a CPU with AVX2
 
-For machines with other load, which changes minima of CPU time less than medians of latencies. Symbolic dims are 1, or --batch. Inputs are
-random, or those of inputs/MODEL.npz beside the model: some models have indices as inputs, or edges of a graph.
+For machines with other load, which changes low percentiles of CPU time less than medians of latencies. The least CPU time may be too
+small: virtual machines subtract what the hypervisor took, in lumps. Times are those of the whole process, because OpenVINO's one
+thread need not be the caller's. Symbolic dims are 1, or --batch. Inputs are random, or those of inputs/MODEL.npz
+beside the model: some models have indices as inputs, or edges of a graph.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +25,8 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import sardonyx
+from run import OTHERS, engines
+from worker import OpenVino
 
 TURN = 0.12  # seconds of an engine's runs
 TYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
@@ -42,18 +51,31 @@ def inputs(session: onnxruntime.InferenceSession, path: Path, batch: int) -> dic
     return feed
 
 
-def fastest(run: Callable[[], object], count: int) -> float:
-    """The least CPU time of `count` runs."""
-    best = float("inf")
+def times(run: Callable[[], object], count: int) -> list[float]:
+    """CPU times of `count` runs."""
+    found = []
     for _ in range(count):
-        begin = time.thread_time()
+        begin = time.process_time()
         run()
-        best = min(best, time.thread_time() - begin)
-    return best
+        found.append(time.process_time() - begin)
+    return found
 
 
-def measure(path: Path, seconds: float, batch: int) -> tuple[float, float, float]:
-    """Milliseconds of Sardonyx and of ONNX Runtime, and the largest difference relative to the largest value."""
+def openvino_run(path: Path, feed: dict[str, np.ndarray]) -> Callable[[], object] | None:
+    """None, with a message, where OpenVINO refuses the model."""
+    engine = OpenVino(str(path), 1)
+    try:
+        engine.load()
+        engine.prepare(feed)
+        engine.run()
+    except RuntimeError as error:
+        print(f"{path.stem}: OpenVINO: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
+        return None
+    return engine.run
+
+
+def measure(path: Path, seconds: float, batch: int, others: list[str]) -> tuple[list[float], float]:
+    """Milliseconds of Sardonyx and of the others (NaN: refused), and the largest difference relative to the largest value."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -65,13 +87,16 @@ def measure(path: Path, seconds: float, batch: int) -> tuple[float, float, float
         difference = max(
             difference, float(np.max(np.abs(got[output.name] - want.astype(np.float64)), initial=0)) / scale
         )
-    runs: list[Callable[[], object]] = [lambda: model.run(feed), lambda: session.run(None, feed)]
-    best = [fastest(run, 3) for run in runs]
-    count = [max(1, int(TURN / b)) for b in best]
+    runs: list[Callable[[], object] | None] = [lambda: model.run(feed)]
+    for engine in others:
+        runs.append(openvino_run(path, feed) if engine == "openvino" else lambda: session.run(None, feed))
+    found = [times(run, 3) if run else [math.nan] for run in runs]
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
-        best = [min(b, fastest(run, n)) for b, run, n in zip(best, runs, count, strict=True)]
-    return 1e3 * best[0], 1e3 * best[1], difference
+        for run, t in zip(runs, found, strict=True):
+            if run:
+                t += times(run, max(1, int(TURN / statistics.median(t))))
+    return [1e3 * float(np.percentile(t, 10)) for t in found], difference
 
 
 def main() -> None:
@@ -79,14 +104,25 @@ def main() -> None:
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--seconds", type=float, default=3, help="for each model (default: 3)")
     parser.add_argument("--batch", type=int, default=1, help="size of symbolic dims (default: 1)")
-    args = parser.parse_args()
-    print(
-        "| model | Sardonyx, ms of CPU time | ONNX Runtime | ratio | difference | load average |\n|---|---|---|---|---|---|"
+    parser.add_argument(
+        "--engines", type=engines, default=["onnxruntime"], metavar="LIST", help="to compare with: onnxruntime,openvino"
     )
+    args = parser.parse_args()
+    columns = [c for e in args.engines for c in (f"{OTHERS[e]}, ms", f"ratio to {OTHERS[e]}")]
+    head = ["model", "Sardonyx, ms of CPU time", *columns, "difference", "load average"]
+    print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
+    ratios: list[list[float]] = [[] for _ in args.engines]
     for path in args.models:
-        ours, theirs, difference = measure(path, args.seconds, args.batch)
-        row = [path.stem, f"{ours:.3g}", f"{theirs:.3g}", f"{ours / theirs:.2f}", f"{difference:.1e}"]
-        print(f"| {' | '.join(row)} | {os.getloadavg()[0]:.1f} |", flush=True)
+        (ours, *theirs), difference = measure(path, args.seconds, args.batch, args.engines)
+        row = [path.stem, f"{ours:.3g}"]
+        for found, t in zip(ratios, theirs, strict=True):
+            row += [f"{t:.3g}", f"{ours / t:.2f}"]
+            if not math.isnan(t):
+                found.append(ours / t)
+        print(f"| {' | '.join(row)} | {difference:.1e} | {os.getloadavg()[0]:.1f} |", flush=True)
+    for engine, found in zip(args.engines, ratios, strict=True):
+        if len(found) > 1:
+            print(f"{OTHERS[engine]}: geometric mean of {len(found)} ratios {statistics.geometric_mean(found):.3f}")
 
 
 if __name__ == "__main__":

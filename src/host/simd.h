@@ -137,6 +137,25 @@ struct DepthwisePixels {
   std::int64_t pixel = 0;  ///< offset in `out` of the first pixel
 };
 
+/// A row of pixels of a depthwise convolution with an epilogue, for filters of 3, 5 or 7 taps along it and a stride of
+/// 1 or 2. At least a vector of channels, and no operands of the output's size unless channels are whole vectors.
+struct DepthwiseRow {
+  std::int64_t channels = 0, pixels = 0;
+  int taps = 0, stride = 1;                     ///< along the row
+  int rows = 0;                                 ///< of the filter that are inside of the image
+  const float* const* sources = nullptr;        ///< where each row's first tap of the first pixel is, inside or not
+  std::int64_t inside_from = 0, inside_to = 0;  ///< columns of the image, from there on
+  const float* const* weights = nullptr;        ///< of each row: [tap][channel]
+  const float* ahead = nullptr;                 ///< first columns of rows to prefetch, or null
+  int ahead_rows = 0;
+  std::int64_t ahead_step = 0;
+  const float* bias = nullptr;  ///< or null
+  const EpilogueStep* steps = nullptr;
+  int step_count = 0;
+  float* out = nullptr;
+  std::int64_t pixel = 0;  ///< offset in `out` of the first pixel
+};
+
 /// Bytes of PanelGemm::later that panel_gemm() can prefetch during a whole GEMM: a cache line per row of a panel
 /// and tile of 6 rows.
 inline std::int64_t panel_prefetches(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
@@ -169,6 +188,7 @@ struct SimdKernels {
                            const float* panel, int columns, const float* next, float* c);
   WinogradTransforms winograd[kWinogradForms];  ///< by WinogradForm
   void (*depthwise)(const DepthwisePixels& pixels);
+  void (*depthwise_row)(const DepthwiseRow& row);  ///< null without AVX2 and with AVX-512
   /// In place, within 3 ulp; a sigmoid below 2^-126 may become 0.
   void (*sigmoid)(float* x, std::int64_t count);
   void (*tanh)(float* x, std::int64_t count);
