@@ -24,8 +24,12 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 using Times = std::vector<double>;
 
-/// Milliseconds to compile a kernel, fitted to 59 kernels of a BERT for gfx950 (tiles of 1 x 1 to 256 x 256).
-double compile_cost(const GpuTiling& t) { return 130 + 0.015 * t.rows * t.cols; }
+/// Milliseconds to compile a kernel, fitted to 59 kernels of a BERT for gfx950: 120 for few rows, 170 to 320 for tiles
+/// of 32 x 32 and 64 x 64, 300 to 440 for 128 x 128, 410 to 620 for 256 x 128, and 1200 to 1700 for 256 x 256.
+double compile_cost(const GpuTiling& t) {
+  const double sums = static_cast<double>(t.rows) * t.cols;
+  return t.few_rows ? 120 : 200 + 0.004 * sums + 1.9e-7 * sums * sums;
+}
 
 /// Nanoseconds of each candidate; infinity: it does not support these sizes. Kernels for few rows have ranks instead of
 /// costs: they read the right operand once; each worse rank is assumed to take a quarter longer.
