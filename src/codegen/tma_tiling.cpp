@@ -191,8 +191,8 @@ namespace {
 class TmaFamily : public ContractionFamily {
  public:
   // Copies of rows that are shorter than what is copied at a time take as long as whole ones: with K of 16 to 40 and
-  // 40,000 to 172,000 rows of 16-bit values, gemm_wgmma took 0.73 to 0.92 of the best tiling's time on an H200, where it
-  // loads vectors. Bytes stay here: only these kernels exchange rounded results packed.
+  // 40,000 to 172,000 rows of 16-bit values, gemm_wgmma took 0.73 to 0.92 of the best tiling's time on an H200, where
+  // it loads vectors. Bytes stay here: only these kernels exchange rounded results packed.
   bool supports(const ContractionProblem& p) const override {
     const auto stage = static_cast<std::int64_t>(sdx::layout::stage_depth(static_cast<int>(size_of(p.type))));
     return p.tma && (p.depth == 0 || p.depth >= stage || size_of(p.type) == 1 || !p.vectors());

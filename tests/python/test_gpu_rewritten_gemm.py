@@ -92,7 +92,11 @@ def test_sums_of_broadcast_products(chip, dtype):
 def test_samples_of_a_deformable_convolution(chip, batched):
     """Nine taps of two groups of channels, each sampled at a place of its own, times weights: one matrix for all images, or one for
     each."""
-    shapes = {"groups": [-1, 8, 6, 10], "samples": [-1, 16, 9, 6, 10], "matrix": [-1, 144, 60] if batched else [144, -1]}
+    shapes = {
+        "groups": [-1, 8, 6, 10],
+        "samples": [-1, 16, 9, 6, 10],
+        "matrix": [-1, 144, 60] if batched else [144, -1],
+    }
     shapes |= {"image": [-1, 8, 6, 10] if batched else [8, -1, 6, 10]}
     constants = [numpy_helper.from_array(np.array(s), n) for n, s in shapes.items()]
     constants += [weights("c", HALF, 16, 8, 3, 3, scale=0.1), weights("w", HALF, 8, 144, scale=0.1)]
