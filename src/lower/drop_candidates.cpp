@@ -37,7 +37,8 @@ Times times_of(const ChoiceStep& c, const SymbolValues& symbols, const Chip& chi
   constexpr double kStart = 3000, kWorse = 0.25;
   const int units = driver_units(chip);
   const ProblemSizes s = sizes_of(c.choice, symbols);
-  const double bytes = static_cast<double>(s.batches * s.n * s.k) * static_cast<double>(size_of(c.type));
+  double bytes = static_cast<double>(size_of(c.type));
+  for (const std::int64_t d : {s.batches, s.n, s.k}) bytes *= static_cast<double>(d);  // may exceed 64 bits
   const double read = std::max(kStart, bytes / chip.product().gb_per_second);
   Times times(c.choice.candidates.size(), kNever);
   double rank = 0;
