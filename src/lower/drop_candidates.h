@@ -6,7 +6,7 @@
 namespace sardonyx {
 
 /// Drops kernels of GEMMs and convolutions, the least useful for their time to compile first, as long as the estimated
-/// time of all of them together grows by less than the share `loss`, and that of each by less than half, for all sizes
+/// time of all of them together grows by less than the share `loss`, and that of none to more than twice, for all sizes
 /// that are tried: symbols as powers of two, all alike or one of them alone. Choices with measured sizes
 /// (Choice::tuned) keep all. Every choice keeps a candidate for each size, and one for any number of rows if it had
 /// one. Kernels that no step launches any more are removed, and the others renumbered.

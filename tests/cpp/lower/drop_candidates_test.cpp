@@ -96,9 +96,9 @@ TEST_F(DropCandidates, SmallStepsOfALargeModelKeepFew) {
   EXPECT_EQ(left(0.03).front(), (std::vector<std::string>{"k1"}));
 }
 
-TEST_F(DropCandidates, NoStepTakesMoreThanHalfAgain) {
+TEST_F(DropCandidates, NoStepTakesMoreThanTwice) {
   for (int k = 0; k < 100; ++k) add(rows_, {{2, tiling(64, 1400, 1400)}});
-  add(rows_, {{0, tiling(16, 1000, 1000)}, {1, tiling(64, 1600, 1600)}});
+  add(rows_, {{0, tiling(16, 1000, 1000)}, {1, tiling(64, 2100, 2100)}});
   EXPECT_EQ(left(0.03).back(), (std::vector<std::string>{"k0", "k1"}));
 }
 
