@@ -144,11 +144,6 @@ class Depthwise : public TileKernel {
           sources[k] = line(at);
           factors[k] = weights + ky * width.kernel * d_.in_channels;
         }
-        // The rows that the next one has and this one has not.
-        const std::int64_t next = std::max<std::int64_t>(0, y + (height.kernel - 1) * height.dilation + 1);
-        t.ahead_rows = static_cast<int>(std::clamp<std::int64_t>(height.in - next, 0, height.stride));
-        t.ahead = t.ahead_rows > 0 ? line(next) : nullptr;
-        t.ahead_step = width.in * d_.in_channels;
         t.pixel = row * width.out * d_.out_channels;
         simd().depthwise_row(t);
       }
