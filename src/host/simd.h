@@ -146,10 +146,7 @@ struct DepthwiseRow {
   const float* const* sources = nullptr;        ///< where each row's first tap of the first pixel is, inside or not
   std::int64_t inside_from = 0, inside_to = 0;  ///< columns of the image, from there on
   const float* const* weights = nullptr;        ///< of each row: [tap][channel]
-  const float* ahead = nullptr;                 ///< first columns of rows to prefetch, or null
-  int ahead_rows = 0;
-  std::int64_t ahead_step = 0;
-  const float* bias = nullptr;  ///< or null
+  const float* bias = nullptr;                  ///< or null
   const EpilogueStep* steps = nullptr;
   int step_count = 0;
   float* out = nullptr;
