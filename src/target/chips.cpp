@@ -81,7 +81,7 @@ constexpr Product kSm90[] = {
     {"H100", 132, 1, 1980, 1830, 80, 2619, 5120, 3350, 51200, 0, 67, 989, 1979},
 };
 
-// On AMD, candidates and their costs are many and close: with a loss of 0.03, ResNet-50 for any batch on gfx942 has 103
+// On AMD, candidates and their costs are many and close: with a loss of 0.03, ResNet-50 for any batch on gfx942 has 101
 // kernels instead of 149. Each code object is loaded separately, so that it has several kernels. The launch that ends a
 // split of K is assumed to take longer than on an H200.
 constexpr KernelPolicy kAmdPolicy = {.narrow_indices = true,
