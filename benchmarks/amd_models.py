@@ -162,7 +162,7 @@ measurements of single kernels there are within {error:.0f} % of the clock's est
 each (the launches of a captured graph may take less, a busy host more), and clocks are the cards' highest.
 
 float16, random weights, one program for all sizes. *Limited by*: what most of the kernels' time is limited by, and that share of it. Of launches that differ in addresses alone, as those of equal layers do, the first two are simulated, and others take the estimate of the second.
-The step of Llama-1B is that of Llama-3.2-1B's shape at 512 tokens of context. The data are in [amd-models.json](amd-models.json).
+The step of Llama-1B is that of Llama-3.2-1B's shape at 512 tokens of context. The data are in [amd-models.json](amd-models.json). The rows are older than the rule that drops candidates which save a whole model little ([architecture.md](architecture.md)); with it, four models took 1.00 to 1.02 times as long.
 
     SARDONYX_MODELS=FOLDER python benchmarks/amd_models.py measure --out docs/amd-models.json
     python benchmarks/amd_models.py report docs/amd-models.json > docs/amd-models.md

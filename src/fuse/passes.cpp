@@ -195,7 +195,7 @@ constexpr Pass kPasses[] = {
      "Makes channels the innermost part of K where a GEMM's operand samples an image.",
      "When loops are final, so that one loop samples; before pad_gemm_k, which would copy the operand as it is.",
      [](const FuseOptions& o) { return o.sampled_operands && !o.disabled; },
-     [](PassState& s) { sampled_operands(s.graph, s.options); }},
+     [](PassState& s) { sampled_operands(s.graph); }},
     {"pad_gemm_k", "pad_gemm_k, unless fusion is off",
      "Copies operands of GEMMs that cannot be loaded in vectors: pads K with zeros, or makes it contiguous.",
      "After attention, which pads heads itself; when loops are final, so that those that compute an operand write the "

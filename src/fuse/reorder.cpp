@@ -1,7 +1,17 @@
 // See reorder.h.
 #include "fuse/reorder.h"
 
+#include <numeric>
+#include <utility>
+
 namespace sardonyx {
+
+Order exchanged(std::size_t rank) {
+  Order order(rank);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::swap(order[rank - 2], order[rank - 1]);
+  return order;
+}
 
 Expr reindexed(const Expr& e, const Orders& orders) {
   return rewrite(e, [&](const Expr& x) -> Expr {

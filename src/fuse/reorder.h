@@ -19,6 +19,9 @@ std::vector<T> permuted(const std::vector<T>& of, const Order& order) {
   return out;
 }
 
+/// That of `rank` dims (at least two) whose last two are exchanged.
+Order exchanged(std::size_t rank);
+
 /// `e` with the indices of its loads of these values permuted.
 Expr reindexed(const Expr& e, const Orders& orders);
 

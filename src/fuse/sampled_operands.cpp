@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kVector = 8;  // 16-bit elements of a 16-byte load
 constexpr int kMostBetween = 4;      // loops between a convolution and the image
 
-/// The channels of an image: what has them innermost in memory once layouts are chosen.
+/// Whether v is an image whose channels, its second dim, are innermost in memory once layouts are chosen.
 bool is_image(const Value* v, int between = 0) {
   const Node* p = storage_of(const_cast<Value*>(v))->producer;
   if (!p || v->rank() != 4) return false;
@@ -51,8 +51,8 @@ struct Sampled {
 
 class SampledOperands {
  public:
-  SampledOperands(Graph& g, const FuseOptions& options)
-      : g_(g), options_(options), constants_(constant_nodes(g)), required_(required_values(g)), uses_(uses_of(g)) {}
+  explicit SampledOperands(Graph& g)
+      : g_(g), constants_(constant_nodes(g)), required_(required_values(g)), uses_(uses_of(g)) {}
 
   void run() {
     const std::size_t count = g_.nodes.size();
@@ -61,9 +61,11 @@ class SampledOperands {
       if (auto* m = n.as<MatMulOp>(); m && !constants_.count(&n)) gemm(n, *m);
     }
     if (orders_.empty()) return;
-    for (const auto& n : g_.nodes)
+    for (const auto& n : g_.nodes) {
       if (auto* l = n->as<LoopOp>()) l->body = reindexed(l->body, orders_);
-    for (const auto& [v, order] : orders_) const_cast<Value*>(v)->shape = permuted(v->shape, order);
+      for (Value* v : n->outputs)
+        if (const auto it = orders_.find(v); it != orders_.end()) v->shape = permuted(v->shape, it->second);
+    }
     g_.origin.clear();
     sort_nodes(g_);
     remove_dead_nodes(g_);
@@ -82,9 +84,7 @@ class SampledOperands {
     m.a = rows, m.b = weights, m.k = k;
     std::swap(row(m), m.vars.back());
     refresh_inputs(n);
-    Order& order = orders_[n.outputs[0]];
-    for (std::size_t d = 0; d < m.vars.size(); ++d) order.push_back(d);
-    std::swap(order[order.size() - 2], order.back());
+    orders_[n.outputs[0]] = exchanged(m.vars.size());
   }
 
   static Expr& row(MatMulOp& m) { return m.vars[m.vars.size() - 2]; }
@@ -210,7 +210,6 @@ class SampledOperands {
   }
 
   Graph& g_;
-  const FuseOptions& options_;
   const std::unordered_set<const Node*> constants_;
   const std::unordered_set<const Value*> required_;
   const Uses uses_;
@@ -219,6 +218,6 @@ class SampledOperands {
 
 }  // namespace
 
-void sampled_operands(Graph& g, const FuseOptions& options) { SampledOperands(g, options).run(); }
+void sampled_operands(Graph& g) { SampledOperands(g).run(); }
 
 }  // namespace sardonyx

@@ -1,6 +1,6 @@
 // Internal to fuse/: operands of GEMMs that a loop samples from images.
 #pragma once
-#include "fuse/options.h"
+#include "graph/graph.h"
 
 namespace sardonyx {
 
@@ -8,6 +8,6 @@ namespace sardonyx {
 /// and taps), makes channels the innermost part of K and gives the GEMM one row for each position. The image has its
 /// channels last in memory, so that a sample of several channels is one load; the other operand must be constant, and
 /// is rearranged when the program is loaded. Loops that read the GEMM's result follow.
-void sampled_operands(Graph& g, const FuseOptions& options);
+void sampled_operands(Graph& g);
 
 }  // namespace sardonyx

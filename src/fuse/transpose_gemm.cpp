@@ -65,13 +65,6 @@ class Transposer {
     }
   }
 
-  static Order exchanged(std::size_t rank) {
-    Order order(rank);
-    for (std::size_t k = 0; k < rank; ++k) order[k] = k;
-    std::swap(order[rank - 2], order[rank - 1]);
-    return order;
-  }
-
   // A tensor of 16-bit floats in memory: what matrix units multiply, with either dim contiguous.
   static bool plain(const Expr& operand) {
     return operand->op == Op::kLoad && size_of(operand->dtype) == 2 && is_float(operand->dtype);

@@ -32,8 +32,9 @@ double compile_cost(const GpuTiling& t) {
 }
 
 /// Nanoseconds of each candidate; infinity: it does not support these sizes. Kernels for few rows have ranks instead of
-/// costs. The first one reads the right operand once; any other candidate is assumed to take at least twice as long: on
-/// gfx942 a Llama of four layers took 17 % longer for one token with a quarter instead, which dropped its kernels.
+/// costs. The first one reads the right operand once; any other candidate is assumed to take at least twice as long.
+/// With a quarter longer instead, kernels were dropped without which one token of a Llama of four layers took 17 %
+/// longer on gfx942.
 Times times_of(const ChoiceStep& c, const SymbolValues& symbols, const Chip& chip) {
   constexpr double kStart = 3000;
   const int units = driver_units(chip);
@@ -117,6 +118,8 @@ class Dropping {
     });
     if (std::all_of(entries_.begin(), entries_.end(), [](const Entry& e) { return e.fixed; })) return;
     try_sizes(static_cast<int>(program.symbol_names.size()));
+    if (total_.empty())  // no size can be estimated, so nothing is known to be of little use
+      for (Entry& e : entries_) e.fixed = true;
     for (const double t : total_) left_.push_back(t * loss);
   }
 
@@ -158,7 +161,7 @@ class Dropping {
     };
     for (std::int64_t size = 1; size <= kMostAlike; size *= 2) {
       set_all(size);
-      if (!try_size(values)) break;
+      if (!try_size(values) && !total_.empty()) break;  // the first ones may be too small for a model
     }
     for (const int one : used) {
       set_all(1);
@@ -176,7 +179,7 @@ class Dropping {
       for (const Entry& e : entries_)
         all.push_back(may_run(*e.first, symbols) ? times_of(e.step(), symbols, chip_) : Times());
     } catch (const Error&) {
-      return false;  // sizes that overflow 64 bits
+      return false;  // sizes that overflow 64 bits, or divide by 0
     }
     double total = 0;
     for (std::size_t k = 0; k < entries_.size(); ++k) {

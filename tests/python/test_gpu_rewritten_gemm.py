@@ -3,6 +3,7 @@ channels, tokens that are mixed."""
 
 import numpy as np
 import pytest
+from cli_support import sardonyx as cli
 from onnx import helper, numpy_helper
 from test_gpu_gemm import CHIPS, FLOAT, HALF, TOLERANCE, check, model, rand, tiles, weights
 
@@ -89,7 +90,7 @@ def test_sums_of_broadcast_products(chip, dtype):
 
 @pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize("chip", CHIPS)
-def test_samples_of_a_deformable_convolution(chip, batched):
+def test_samples_of_a_deformable_convolution(chip, batched, tmp_path):
     """Nine taps of two groups of channels, each sampled at a place of its own, times weights: one matrix for all images, or one for
     each."""
     shapes = {
@@ -116,3 +117,5 @@ def test_samples_of_a_deformable_convolution(chip, batched):
     m = model(rows, inputs, ("y", HALF), constants)
     feed = {"x": rand(HALF, 3, 8, 6, 10), "places": rand(HALF, 6, 54, 10, 2)}
     check(m, chip, feed, TOLERANCE[HALF])
+    (tmp_path / "m.onnx").write_bytes(m.SerializeToString())
+    assert "// sampled_operands" in cli("inspect", tmp_path / "m.onnx", "--device", f"sim:{chip}", "--passes")

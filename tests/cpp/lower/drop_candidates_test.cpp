@@ -139,6 +139,16 @@ TEST_F(DropCandidates, MeasuredOnesStay) {
   EXPECT_EQ(left(0.5), (Names{{"k0", "k1"}}));
 }
 
+// Sizes that divide by 0: for one row, and for as many as are tried.
+TEST_F(DropCandidates, WhatCannotBeEstimatedStays) {
+  const auto two = {std::pair{0, tiling(64, 1000, 1000)}, {1, tiling(64, 1001, 1001)}};
+  add(idx::floordiv(Expr(std::int64_t{64}), idx::floordiv(rows_, 2)), two);
+  EXPECT_EQ(left(0.5), (Names{{"k0"}}));
+  program_.main.steps.clear(), program_.kernels.clear();
+  add(idx::floordiv(Expr(std::int64_t{64}), idx::floordiv(rows_, std::int64_t{1} << 30)), two);
+  EXPECT_EQ(left(0.5), (Names{{"k0", "k1"}}));
+}
+
 TEST_F(DropCandidates, ConstantsKeepTheirKernels) {
   add(rows_, {{0, tiling(64, 1000, 1000)}, {1, tiling(64, 1001, 1001)}});
   program_.kernels.push_back({"init", {}, 0});
