@@ -27,7 +27,10 @@ struct Taker {
   int instructions;
 };
 // Rows are computed for each pack of their elements.
-constexpr Taker kTakers[] = {{"scatter", 1, kMostTwice}, {"scatter", 2, kMostInstructions}, {"scan", 0, kMostOfScan}};
+constexpr Taker kTakers[] = {{"scatter", 1, kMostTwice},
+                             {"scatter", 2, kMostInstructions},
+                             {"scan", 0, kMostOfScan},
+                             {"fourier", 0, kMostOfScan}};
 
 // Whether it is what a scatter adds to, and so on, in the result's shape. That loop stays a kernel, which stores the
 // result instead of a copy of it.

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "codegen/emit.h"
+#include "codegen/fourier_form.h"
 #include "codegen/gpu_computed_input.h"
 #include "codegen/loop_codegen.h"
 #include "codegen/recurrent_forms.h"
@@ -24,8 +25,6 @@ constexpr std::int64_t kSortedInShared = sdx::layout::kSortedInShared, kChunk = 
 // Of running sums: fewer lines than this are divided, columns of at most so many elements and so many columns have a
 // thread each.
 constexpr std::int64_t kMostPartedLines = 256, kShortColumn = 64, kManyColumns = 65536, kManyStrips = 96;
-
-std::int64_t round_up(std::int64_t x, std::int64_t to) { return std::max<std::int64_t>(1, (x + to - 1) / to) * to; }
 
 class Routine {
  public:
@@ -63,6 +62,7 @@ class Routine {
         {"unique", "routines_order.h", &Routine::unique},
         {"nms", "routines_boxes.h", &Routine::nms},
         {"det", "routines_boxes.h", &Routine::det},
+        {"fourier", "routines_fourier.h", &Routine::fourier},
         {"recurrent", "routines_recurrent.h", &Routine::recurrent},
     };
     for (const Kind& k : kKinds)
@@ -384,6 +384,15 @@ class Routine {
     const int matrix = workspace(DType::kFloat64, in(0).elements());
     launch("routine_determinant(b0, b1, b2, s0, s1);", {0, output(0), matrix}, {t, t, "f64"}, {output(0), matrix},
            {d[0], d[1]}, d[0] * Expr(kWorkgroup));
+    return true;
+  }
+
+  bool fourier() {
+    const auto form = fourier_form(op_, in(0));
+    if (!form) return false;
+    const char* t = storage_name(in(0).dtype);
+    launch(form->call, {0, output(0)}, {t, t}, {output(0)}, form->values, form->threads);
+    r.launches.back().kernel.bounds = {.threads = static_cast<std::uint32_t>(kWorkgroup), .min_blocks = 2};
     return true;
   }
 

@@ -1,5 +1,7 @@
-// The kernels' types of the elements that routines process.
+// The kernels' types of the elements that routines process, and sizes.
 #pragma once
+#include <algorithm>
+
 #include "codegen/emit.h"
 
 namespace sardonyx::codegen {
@@ -31,6 +33,11 @@ inline const char* bits(DType t) {
     default:
       return "u64";
   }
+}
+
+/// The least multiple of `to` that is at least x, and at least one.
+inline std::int64_t round_up(std::int64_t x, std::int64_t to) {
+  return std::max<std::int64_t>(1, (x + to - 1) / to) * to;
 }
 
 }  // namespace sardonyx::codegen

@@ -26,8 +26,7 @@ SDX_FN void attention(const P& p, const AttentionSizes& n, u32 batches) {
       tile = rest % tiles, rest /= tiles;
       unit = rest % units, batch = rest / units;
     }
-    if constexpr (Kernel::kToLds)
-      detail::hide(thread);  // keeps addresses of lanes out of registers outside of this loop
+    if constexpr (Kernel::kToLds) hide(thread);  // keeps addresses of lanes out of registers outside of this loop
     const Kernel k{p,
                    n,
                    (detail::shared_ptr<vec16>)shared,

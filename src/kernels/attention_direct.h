@@ -69,7 +69,7 @@ struct AttentionDirect : AttentionOverlapped<P, kForm> {
       load_to_lds<kOffset>(operand + i64(t) * distance, IsValue ? x.value[Round] : x.key[Round], x.lds + stage);
     } else {
       u32 own = lane;
-      detail::hide(own);  // otherwise what is computed from it takes registers in the main loop
+      hide(own);  // otherwise what is computed from it takes registers in the main loop
       const u32 key = u32(t) + key_of_load<IsValue>(own, Round), last = from.limit - 1;
       load_to_lds<kOffset>(operand + i64(key < last ? key : last) * distance + element_of_load(own), x.lds + stage);
     }

@@ -117,8 +117,7 @@ struct AttentionGemms : AttentionOperands<P, kForm> {
                             f32 (&scores)[kTilesQ][kTilesK][kCount]) const {
     if constexpr (!kMma && !kVector && C::kKeep) return multiply_keys_ahead(tile, queries, scores);
     u32 zero = 0;
-    if constexpr (!C::kKeep)
-      detail::hide(zero);  // read queries again for each tile instead of keeping them in registers
+    if constexpr (!C::kKeep) hide(zero);  // read queries again for each tile instead of keeping them in registers
 #pragma unroll(C::kKeep ? kSteps : 2)
     for (int s = 0; s < kSteps; ++s) {
       if (C::kTight && s % 2 == 0) detail::stay();

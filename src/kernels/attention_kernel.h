@@ -177,7 +177,7 @@ struct AttentionKernel : AttentionGemms<P, kForm> {
         for (int j = 0; j < kTilesK; ++j) {
           detail::stay();
           u32 first = t0;
-          detail::hide(first);  // otherwise the compiler keeps an address per score in registers
+          hide(first);  // otherwise the compiler keeps an address per score in registers
 #pragma clang loop unroll(full)
           for (int e = 0; e < kCount; ++e) {
             const u32 t = first + key_of(j, e);

@@ -80,15 +80,6 @@ SDX_FN void attention_wave_sync() {
 #endif
 }
 
-// Hides the value of x from the compiler.
-SDX_FN void hide(u32& x) {
-#if defined(__AMDGCN__)
-  asm volatile("" : "+v"(x));
-#else
-  asm volatile("" : "+r"(x));
-#endif
-}
-
 // A barrier for instruction scheduling. Without it the compiler loads all operands first, and spills registers.
 SDX_FN void stay() {
 #if defined(__AMDGCN__)

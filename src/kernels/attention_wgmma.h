@@ -40,7 +40,7 @@ struct WgmmaAttention : WgmmaOperands<P, kKeys, kKeySlices, kHeads> {
 #pragma clang loop unroll(full)
     for (int i = 0; i < kScores; i += 4) {
       u32 first = u32(t0) + lane % 4 * 2;
-      detail::hide(first);  // otherwise the compiler keeps an address per score in registers
+      hide(first);  // otherwise the compiler keeps an address per score in registers
 #pragma clang loop unroll(full)
       for (int e = 0; e < 4; ++e) {
         const u32 t = first + u32(i * 2 + e % 2);

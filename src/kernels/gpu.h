@@ -200,6 +200,15 @@ SDX_FN void loads_in_flight() {
 #endif
 }
 
+/// Hides the value of x from the compiler, which so does not move what depends on it.
+SDX_FN void hide(u32& x) {
+#if defined(__AMDGCN__)
+  asm volatile("" : "+v"(x));
+#else
+  asm volatile("" : "+r"(x));
+#endif
+}
+
 // --- packs: several neighbouring elements, whose bits are moved in one access to memory
 
 template <class T, int V>

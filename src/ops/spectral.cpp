@@ -1,7 +1,9 @@
-// DFT and STFT. A transform is a product with a matrix of cosines and sines; long ones of known composite length are
-// split in two (Cooley and Tukey, "An algorithm for the machine calculation of complex Fourier series", 1965).
+// DFT and STFT. Transforms of known lengths with small prime factors are routines. Others, and short ones, are products
+// with a matrix of cosines and sines; long ones of known composite length are split in two (Cooley and Tukey, "An
+// algorithm for the machine calculation of complex Fourier series", 1965).
 #include <cmath>
 
+#include "kernels/layout_fourier.h"
 #include "ops/element_math.h"
 #include "ops/families.h"
 #include "ops/scalars.h"
@@ -11,7 +13,8 @@ namespace sardonyx {
 namespace {
 
 constexpr DType kF64 = DType::kFloat64;
-constexpr std::int64_t kSplitFrom = 512;                   // shorter transforms are one matrix product
+constexpr int kRoutineFrom = 96;                           // complex elements: fewer are one matrix product,
+constexpr std::int64_t kSplitFrom = 512;                   // and so are transforms up to here that are no routine
 constexpr std::int64_t kMaxTable = std::int64_t{1} << 22;  // elements of a matrix kept as a constant
 
 using el::mul;
@@ -91,6 +94,25 @@ Value* direct(Graph& g, Value* x, const Transform& f) {
   return tensor::reshape(g, tensor::matmul(g, tensor::reshape(g, x, {x->shape[0], rows}), w), shape);
 }
 
+// Complex elements that the routine transforms, 0 if there is no such form: half as many as real samples of an even
+// length.
+int routine_elements(const Transform& f, DType t) {
+  std::int64_t n;
+  if (!is_const_int(f.length, n) || n < kRoutineFrom || n > 2 * sdx::layout::kMostFourier) return 0;
+  if (t != DType::kFloat32 && t != DType::kFloat16 && t != DType::kBFloat16) return 0;
+  if (f.onesided && !f.inverse && f.components != 1) return 0;
+  const bool real = f.to_real() || (!f.inverse && f.components == 1);
+  const int elements = static_cast<int>(real && n % 2 == 0 ? n / 2 : n);
+  return elements >= kRoutineFrom && sdx::layout::fourier_passes(elements).count > 0 ? elements : 0;
+}
+
+// x [outer, samples, inner, components] -> [outer, bins, inner, out components].
+Value* routine(Graph& g, Value* x, const Transform& f) {
+  const Exprs shape = {x->shape[0], f.bins(), x->shape[2], f.out_components()};
+  return tensor::routine(g, "fourier", {x}, {f.length, f.inverse ? 1 : 0, f.onesided ? 1 : 0}, {},
+                         {{x->dtype, shape}})[0];
+}
+
 std::int64_t factor_near_root(std::int64_t n) {
   for (auto f = static_cast<std::int64_t>(std::sqrt(static_cast<double>(n))); f > 1; --f)
     if (n % f == 0) return f;
@@ -101,6 +123,10 @@ std::int64_t factor_near_root(std::int64_t n) {
 // X[p + a q] = sum_j e(j p / (a b)) [sum_i x[b i + j] e(i p / a)] e(j q / b).
 Value* transform(Graph& g, Value* x, const Transform& f) {
   std::int64_t n;
+  if (routine_elements(f, x->dtype) > 0) {
+    const Exprs rows = {x->shape[0], x->shape[1], 1, f.components};
+    return tensor::reshape(g, routine(g, tensor::reshape(g, x, rows), f), {x->shape[0], f.bins(), f.out_components()});
+  }
   if (!is_const_int(f.length, n) || n < kSplitFrom || f.onesided) return direct(g, x, f);
   const std::int64_t a = factor_near_root(n), b = n / a;
   if (a < 8) return direct(g, x, f);
@@ -126,8 +152,9 @@ Value* transform(Graph& g, Value* x, const Transform& f) {
 }
 
 // The transform of x [m, n, components], n cut or filled with zeros to the transform's inputs, in the dtype to compute
-// in.
+// in or, as a routine, of x.
 Value* fourier(Graph& g, Value* x, Transform f) {
+  if (routine_elements(f, x->dtype) > 0) return transform(g, x, f);
   const DType w = tensor::accumulator(x->dtype);
   const Expr want = f.inputs(), have = x->shape[1];
   const int components = f.components;
@@ -153,6 +180,21 @@ int components_of(OpContext& c, const Value* x) {
   return static_cast<int>(d);
 }
 
+// The transform along an axis that dims other than the components follow, if a routine transforms columns: null
+// otherwise.
+Value* columns(Graph& g, Value* x, int axis, const Transform& f) {
+  const int elements = routine_elements(f, x->dtype);
+  if (axis + 2 == x->rank() || elements == 0 || sdx::layout::fourier_layout(elements, true).lines == 0) return nullptr;
+  Exprs shape = x->shape;
+  const auto middle = shape.begin() + axis;
+  const Expr outer = idx::product(Exprs(shape.begin(), middle)),
+             inner = idx::product(Exprs(middle + 1, shape.end() - 1));
+  Value* y = routine(g, tensor::reshape(g, x, {outer, *middle, inner, f.components}), f);
+  *middle = f.bins();
+  shape.back() = f.out_components();
+  return tensor::reshape(g, y, shape);
+}
+
 void dft_op(OpContext& c) {
   Graph& g = c.graph();
   Value* x = c.in(0);
@@ -172,6 +214,8 @@ void dft_op(OpContext& c) {
   const Expr d = x->shape[static_cast<std::size_t>(axis)];
   f.length = c.has(1) ? int_input(c, 1, true) : f.to_real() ? (d - 1) * 2 : d;
   g.add_check(compare(Op::kGt, f.length, 0), "a transform of length 0");
+  g.add_check(compare(Op::kGt, d, 0), "a transform of no samples");
+  if (Value* y = columns(g, x, axis, f)) return c.out(0, y);
   // [others, axis, components]
   std::vector<int> perm, back(static_cast<std::size_t>(x->rank()));
   for (int k = 0; k + 1 < x->rank(); ++k)
@@ -216,7 +260,7 @@ void stft_op(OpContext& c) {
 }  // namespace
 
 void register_spectral(OpRegistry& r) {
-  const char* notes = "lengths of 512 and more are fast only if known when compiling and composite";
+  const char* notes = "fast if the length is known when compiling and has only small prime factors";
   r.add({.name = "DFT", .lower = dft_op, .dtypes = "floats", .notes = notes});
   r.add({.name = "STFT", .lower = stft_op, .dtypes = "floats", .notes = notes});
 }

@@ -14,6 +14,7 @@ void register_sorting(Table& t);
 void register_scatter(Table& t);
 void register_nms(Table& t);
 void register_determinant(Table& t);
+void register_fourier(Table& t);
 void register_random_seed(Table& t);
 void register_integer_gemm(Table& t);
 
@@ -23,6 +24,7 @@ inline void register_all(Table& t) {
   register_scatter(t);
   register_nms(t);
   register_determinant(t);
+  register_fourier(t);
   register_random_seed(t);
   register_integer_gemm(t);
 }
