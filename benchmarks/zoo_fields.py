@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import zoo_choices
 import zoo_densities
+import zoo_editing
 import zoo_finders
 import zoo_forecasts
 import zoo_frames
+import zoo_geometry
 import zoo_images
+import zoo_instances
 import zoo_motion
 import zoo_physics
 import zoo_relations
@@ -49,4 +52,7 @@ FIELDS = (
     | zoo_voices.MODELS
     | zoo_frames.MODELS
     | zoo_finders.MODELS
+    | zoo_geometry.MODELS
+    | zoo_instances.MODELS
+    | zoo_editing.MODELS
 )
