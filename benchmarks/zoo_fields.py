@@ -9,6 +9,7 @@ the libraries' code.
 from __future__ import annotations
 
 import zoo_choices
+import zoo_codecs
 import zoo_densities
 import zoo_editing
 import zoo_finders
@@ -26,6 +27,7 @@ import zoo_sequences
 import zoo_sets
 import zoo_signals
 import zoo_sounds
+import zoo_structures
 import zoo_tables
 import zoo_texts
 import zoo_views
@@ -55,4 +57,6 @@ FIELDS = (
     | zoo_geometry.MODELS
     | zoo_instances.MODELS
     | zoo_editing.MODELS
+    | zoo_codecs.MODELS
+    | zoo_structures.MODELS
 )
