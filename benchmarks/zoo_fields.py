@@ -18,11 +18,13 @@ import zoo_frames
 import zoo_geometry
 import zoo_images
 import zoo_instances
+import zoo_labels
 import zoo_motion
 import zoo_physics
 import zoo_relations
 import zoo_restoration
 import zoo_scenes
+import zoo_selection
 import zoo_sequences
 import zoo_sets
 import zoo_signals
@@ -59,4 +61,6 @@ FIELDS = (
     | zoo_editing.MODELS
     | zoo_codecs.MODELS
     | zoo_structures.MODELS
+    | zoo_labels.MODELS
+    | zoo_selection.MODELS
 )
