@@ -20,6 +20,7 @@ import zoo_images
 import zoo_instances
 import zoo_labels
 import zoo_motion
+import zoo_operators
 import zoo_physics
 import zoo_relations
 import zoo_restoration
@@ -63,4 +64,5 @@ FIELDS = (
     | zoo_structures.MODELS
     | zoo_labels.MODELS
     | zoo_selection.MODELS
+    | zoo_operators.MODELS
 )
