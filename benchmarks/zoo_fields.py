@@ -22,6 +22,7 @@ import zoo_labels
 import zoo_motion
 import zoo_operators
 import zoo_physics
+import zoo_policies
 import zoo_relations
 import zoo_restoration
 import zoo_scenes
@@ -65,4 +66,5 @@ FIELDS = (
     | zoo_labels.MODELS
     | zoo_selection.MODELS
     | zoo_operators.MODELS
+    | zoo_policies.MODELS
 )

@@ -107,8 +107,8 @@ class PointerGenerator(nn.Module):
 
     def forward(self, source: torch.Tensor, extended: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         seen, (h, c) = self.encode(self.embed(source))
-        h = F.relu(self.reduce_h(h.transpose(0, 1).flatten(1)))
-        c = F.relu(self.reduce_c(c.transpose(0, 1).flatten(1)))
+        h = F.relu(self.reduce_h(torch.cat([h[0], h[1]], 1)))
+        c = F.relu(self.reduce_c(torch.cat([c[0], c[1]], 1)))
         keys = self.keys(seen)
         covered = torch.zeros_like(seen[..., 0])
         context = torch.zeros_like(seen[:, 0])
