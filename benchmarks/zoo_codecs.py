@@ -65,7 +65,11 @@ class Encodec(nn.Module):
             nn.LSTM(top, top, 2, batch_first=True),
             nn.LSTM(top, top, 2, batch_first=True),
         )
-        self.into, self.codes, self.out = CausalConv(top, 128, 7), ResidualCodes(books, 1024, 128), CausalConv(128, top, 7)
+        self.into, self.codes, self.out = (
+            CausalConv(top, 128, 7),
+            ResidualCodes(books, 1024, 128),
+            CausalConv(128, top, 7),
+        )
         self.ups, self.ratios = nn.ModuleList(), ratios[::-1]
         self.blocks = nn.ModuleList()
         for k, ratio in enumerate(self.ratios):
@@ -164,7 +168,9 @@ class Oscillators(nn.Module):
         total, levels = levels.split([1, levels.shape[2] - 1], 2)
         levels = levels * (pitch * self.numbers.float() < self.rate / 2)
         levels = total * levels / (levels.sum(2, keepdim=True) + 1e-4)
-        up = lambda t: F.interpolate(t.transpose(1, 2), scale_factor=float(self.hop), mode="linear", align_corners=False)
+        up = lambda t: F.interpolate(
+            t.transpose(1, 2), scale_factor=float(self.hop), mode="linear", align_corners=False
+        )
         phase = torch.cumsum(up(pitch)[:, 0] / self.rate, 1)
         turns = phase[:, None] * self.numbers.float()[:, None]
         waves = torch.sin(2 * math.pi * (turns - turns.floor()))

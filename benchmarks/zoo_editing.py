@@ -50,7 +50,9 @@ class Matting(nn.Module):
         b = self.units[k](b, state)
         return torch.cat([a, b], 1), b
 
-    def filter(self, small: torch.Tensor, guide: torch.Tensor, image: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    def filter(
+        self, small: torch.Tensor, guide: torch.Tensor, image: torch.Tensor, value: torch.Tensor
+    ) -> torch.Tensor:
         """The linear model of value by guide in windows of 3 x 3, at full size."""
         box = lambda x: F.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
         mean_x, mean_y = box(guide), box(value)
@@ -168,7 +170,9 @@ class KernelPrediction(nn.Module):
     def __init__(self, frames: int = 8, size: int = 5, c: int = 32):
         super().__init__()
         self.size = size
-        conv = lambda a, b: nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.ReLU(), nn.Conv2d(b, b, 3, padding=1), nn.ReLU())
+        conv = lambda a, b: nn.Sequential(
+            nn.Conv2d(a, b, 3, padding=1), nn.ReLU(), nn.Conv2d(b, b, 3, padding=1), nn.ReLU()
+        )
         self.one, self.two, self.three = conv(frames + 1, c), conv(c, 2 * c), conv(2 * c, 4 * c)
         self.up1, self.up2 = conv(6 * c, 2 * c), conv(3 * c, c)
         self.kernels = nn.Conv2d(c, frames * size * size, 1)
@@ -263,9 +267,7 @@ class Hyperprior(nn.Module):
             up(m, c), Divisive(c, True), up(c, c), Divisive(c, True), up(c, c), Divisive(c, True), up(c, 3)
         )
         self.hyper = nn.Sequential(nn.Conv2d(m, c, 3, 1, 1), nn.ReLU(), down(c, c), nn.ReLU(), down(c, c))
-        self.scales = nn.Sequential(
-            up(c, c), nn.ReLU(), up(c, c), nn.ReLU(), nn.Conv2d(c, m, 3, 1, 1), nn.Softplus()
-        )
+        self.scales = nn.Sequential(up(c, c), nn.ReLU(), up(c, c), nn.ReLU(), nn.Conv2d(c, m, 3, 1, 1), nn.Softplus())
         self.medians = nn.Parameter(torch.zeros(1, c, 1, 1))
 
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

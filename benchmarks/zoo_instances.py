@@ -213,7 +213,9 @@ class IntegralPose(nn.Module):
         batch, _, h, w = x.shape
         heat = x.view(batch, self.joints, -1).softmax(2).view(batch, self.joints, self.depth, h, w)
         sums = heat.sum((2, 3)), heat.sum((2, 4)), heat.sum((3, 4))
-        places = [(s * torch.arange(s.shape[2], device=x.device, dtype=s.dtype)).sum(2) / s.shape[2] - 0.5 for s in sums]
+        places = [
+            (s * torch.arange(s.shape[2], device=x.device, dtype=s.dtype)).sum(2) / s.shape[2] - 0.5 for s in sums
+        ]
         return torch.stack(places, 2)
 
 
@@ -234,7 +236,9 @@ class Proposals(nn.Module):
         sizes = torch.tensor([[32.0, 64.0], [64.0, 64.0], [64.0, 32.0]])
         y, x = torch.meshgrid(torch.arange(20.0), torch.arange(24.0), indexing="ij")
         centres = 16 * torch.stack([x, y], -1).reshape(-1, 1, 2) + 8
-        self.register_buffer("anchors", torch.cat([centres.expand(-1, 3, -1), sizes.expand(480, -1, -1)], 2).reshape(-1, 4))
+        self.register_buffer(
+            "anchors", torch.cat([centres.expand(-1, 3, -1), sizes.expand(480, -1, -1)], 2).reshape(-1, 4)
+        )
 
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         from torchvision.ops import batched_nms, roi_align

@@ -59,7 +59,10 @@ class SphericalOperator(nn.Module):
         self.weights = nn.ParameterList(nn.Parameter(torch.randn(c, c, degrees, 2) / c**0.5) for _ in range(layers))
         self.norms = nn.ModuleList(nn.InstanceNorm2d(c, affine=True) for _ in range(2 * layers))
         mlp = lambda: nn.Sequential(nn.Conv2d(c, 2 * c, 1), nn.GELU(), nn.Conv2d(2 * c, c, 1))
-        self.mlps, self.skips = nn.ModuleList(mlp() for _ in range(layers)), nn.ModuleList(nn.Conv2d(c, c, 1) for _ in range(layers))
+        self.mlps, self.skips = (
+            nn.ModuleList(mlp() for _ in range(layers)),
+            nn.ModuleList(nn.Conv2d(c, c, 1) for _ in range(layers)),
+        )
 
     def forward(self, fields: torch.Tensor) -> torch.Tensor:
         x = self.first(fields)
@@ -166,7 +169,9 @@ class Multivectors(nn.Module):
         ones = torch.ones_like(points[..., :1])
         blank = torch.zeros_like(points[..., :1])
         # A point is a trivector.
-        parts = [blank] * 7 + [points[..., :1]] + [blank] * 3 + [points[..., 1:2]] + [blank, points[..., 2:], ones, blank]
+        parts = (
+            [blank] * 7 + [points[..., :1]] + [blank] * 3 + [points[..., 1:2]] + [blank, points[..., 2:], ones, blank]
+        )
         x = self.line(self.first, torch.cat(parts, -1)[:, :, None])
         for k in range(len(self.qkv)):
             x = x + self.attend(k, self.norm(x))
@@ -248,7 +253,10 @@ class Retrieval(nn.Module):
         self.key = nn.Sequential(nn.LayerNorm(c), nn.Linear(c, c))
         self.register_buffer("keys", torch.randn(rows, c))
         self.register_buffer("kinds", torch.randint(0, classes, (rows,)))
-        self.label, self.change = nn.Embedding(classes, c), nn.Sequential(nn.Linear(c, 2 * c), nn.ReLU(), nn.Linear(2 * c, c, bias=False))
+        self.label, self.change = (
+            nn.Embedding(classes, c),
+            nn.Sequential(nn.Linear(c, 2 * c), nn.ReLU(), nn.Linear(2 * c, c, bias=False)),
+        )
         self.block = nn.Sequential(nn.LayerNorm(c), nn.Linear(c, 2 * c), nn.ReLU(), nn.Linear(2 * c, c))
         self.last = nn.Sequential(nn.LayerNorm(c), nn.ReLU(), nn.Linear(c, classes))
 
@@ -296,7 +304,9 @@ class MemoryBank(nn.Module):
         weights = (query - bank[around].float()).square().sum(-1).sqrt().softmax(1)
         score = (1 - weights[:, 0]) * score
         side = two.shape[2]
-        heat = F.interpolate(gap.unflatten(1, (1, side, -1)), size=image.shape[2:], mode="bilinear", align_corners=False)
+        heat = F.interpolate(
+            gap.unflatten(1, (1, side, -1)), size=image.shape[2:], mode="bilinear", align_corners=False
+        )
         blur = self.blur.float()
         heat = F.pad(heat, (16, 16, 16, 16), mode="reflect")
         return score, F.conv2d(F.conv2d(heat, blur), blur.transpose(2, 3))
@@ -312,7 +322,9 @@ class KSpace(nn.Module):
             nn.Conv2d(a, b, 3, 1, 1, bias=False), nn.InstanceNorm2d(b), nn.LeakyReLU(0.2),
             nn.Conv2d(b, b, 3, 1, 1, bias=False), nn.InstanceNorm2d(b), nn.LeakyReLU(0.2),
         )  # fmt: skip
-        make = lambda: nn.ModuleList((conv(2, c), conv(c, 2 * c), conv(2 * c, 4 * c), conv(6 * c, 2 * c), conv(3 * c, c), nn.Conv2d(c, 2, 1)))
+        make = lambda: nn.ModuleList(
+            (conv(2, c), conv(c, 2 * c), conv(2 * c, 4 * c), conv(6 * c, 2 * c), conv(3 * c, c), nn.Conv2d(c, 2, 1))
+        )
         self.nets = nn.ModuleList(make() for _ in range(cascades))
         self.weight = nn.Parameter(torch.full((cascades,), 0.7))
 

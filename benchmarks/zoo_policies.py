@@ -39,13 +39,17 @@ class DiffusionPolicy(nn.Module):
         self.middle = pair(w[2], w[2])
         self.up = nn.ModuleList((pair(2 * w[2], w[1]), pair(2 * w[1], w[0])))
         self.more = nn.ModuleList(nn.ConvTranspose1d(n, n, 4, 2, 1) for n in (w[1], w[0]))
-        self.last = nn.Sequential(nn.Conv1d(w[0], w[0], 5, padding=2), nn.GroupNorm(8, w[0]), nn.Mish(), nn.Conv1d(w[0], actions, 1))
+        self.last = nn.Sequential(
+            nn.Conv1d(w[0], w[0], 5, padding=2), nn.GroupNorm(8, w[0]), nn.Mish(), nn.Conv1d(w[0], actions, 1)
+        )
         times = torch.linspace(95, 5, steps)
         rates = torch.exp(torch.arange(64) * (-math.log(10000.0) / 63))
         angles = times[:, None] * rates
         self.register_buffer("times", torch.cat([angles.sin(), angles.cos()], 1))
         # The share of the signal that is left after each of these times.
-        self.shares = (torch.cos((torch.cat([times, torch.zeros(1)]) / 100 + 0.008) / 1.008 * math.pi / 2) ** 2).tolist()
+        self.shares = (
+            torch.cos((torch.cat([times, torch.zeros(1)]) / 100 + 0.008) / 1.008 * math.pi / 2) ** 2
+        ).tolist()
 
     def noise(self, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
         kept = []
@@ -129,7 +133,7 @@ class Autocorrelation(nn.Module):
 
     def forward(self, x: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
         q, k, v = self.q(x), self.k(source), self.v(source)
-        batch, n, c = q.shape
+        n, c = q.shape[1:]
         fq, fk = torch.fft.rfft(q.float(), dim=1), torch.fft.rfft(k.float(), dim=1)
         correlation = torch.fft.irfft(fq * torch.conj(fk), n, dim=1).mean(2)
         weights, delays = correlation.topk(int(self.factor * math.log(n)), 1)
@@ -151,7 +155,10 @@ class Autoformer(nn.Module):
         self.first = nn.Conv1d(into, c, 3, padding=1, padding_mode="circular", bias=False)
         self.marks = nn.Linear(4, c, bias=False)
         self.attention = nn.ModuleList(Autocorrelation(c, 8) for _ in range(layers))
-        self.mlps = nn.ModuleList(nn.Sequential(nn.Linear(c, 4 * c, bias=False), nn.GELU(), nn.Linear(4 * c, c, bias=False)) for _ in range(layers))
+        self.mlps = nn.ModuleList(
+            nn.Sequential(nn.Linear(c, 4 * c, bias=False), nn.GELU(), nn.Linear(4 * c, c, bias=False))
+            for _ in range(layers)
+        )
         self.norm, self.last = nn.LayerNorm(c), nn.Linear(c, into)
 
     def season(self, x: torch.Tensor, size: int = 25) -> torch.Tensor:
@@ -202,7 +209,9 @@ class Towers(nn.Module):
     def __init__(self, words: int = 30000, items: int = 50000, c: int = 64):
         super().__init__()
         self.words, self.items = nn.Embedding(words, c, padding_idx=0), nn.Embedding(items, c, padding_idx=0)
-        tower = lambda n: nn.Sequential(nn.Linear(n, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 128))
+        tower = lambda n: nn.Sequential(
+            nn.Linear(n, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 128)
+        )
         self.user, self.item = tower(3 * c + 10), tower(2 * c)
 
     def bag(self, table: nn.Embedding, which: torch.Tensor, weights: torch.Tensor | None = None) -> torch.Tensor:
@@ -212,7 +221,13 @@ class Towers(nn.Module):
         return (x * weights[..., None]).sum(-2) / weights.sum(-1, keepdim=True).clamp(min=1)
 
     def forward(
-        self, seen: torch.Tensor, ages: torch.Tensor, query: torch.Tensor, facts: torch.Tensor, names: torch.Tensor, ids: torch.Tensor
+        self,
+        seen: torch.Tensor,
+        ages: torch.Tensor,
+        query: torch.Tensor,
+        facts: torch.Tensor,
+        names: torch.Tensor,
+        ids: torch.Tensor,
     ) -> torch.Tensor:
         recent = self.bag(self.items, seen, torch.exp(-ages))
         longest = self.items(seen).masked_fill((seen == 0)[..., None], -1e4).amax(-2)
@@ -230,19 +245,31 @@ def visits(batch: int, users: int = 64, items: int = 500) -> tuple[torch.Tensor,
 
     seen, ages = bags(users, 50, 50000), torch.rand(batch, users, 50, generator=r)
     facts = torch.randn(batch, users, 10, generator=r)
-    return seen, ages, bags(users, 8, 30000), facts, bags(items, 12, 30000), torch.randint(1, 50000, (batch, items), generator=r)
+    return (
+        seen,
+        ages,
+        bags(users, 8, 30000),
+        facts,
+        bags(items, 12, 30000),
+        torch.randint(1, 50000, (batch, items), generator=r),
+    )
 
 
 class TimedActions(nn.Module):
     """HSTU (Zhai et al., 2024): attention without softmax, SiLU of scores with a bias by distance and by the logarithm of the
     time between actions, gated; four layers over 256 actions."""
 
-    def __init__(self, items: int = 20000, c: int = 256, layers: int = 4, heads: int = 4, length: int = 256, buckets: int = 64):
+    def __init__(
+        self, items: int = 20000, c: int = 256, layers: int = 4, heads: int = 4, length: int = 256, buckets: int = 64
+    ):
         super().__init__()
         self.heads, self.c, self.buckets = heads, c, buckets
         self.embed, self.places = nn.Embedding(items, c), nn.Parameter(0.3 * torch.randn(length, c))
         self.uvqk = nn.ModuleList(nn.Linear(c, 4 * c, bias=False) for _ in range(layers))
-        self.out, self.norms = nn.ModuleList(nn.Linear(c, c) for _ in range(layers)), nn.ModuleList(nn.LayerNorm(c) for _ in range(2 * layers))
+        self.out, self.norms = (
+            nn.ModuleList(nn.Linear(c, c) for _ in range(layers)),
+            nn.ModuleList(nn.LayerNorm(c) for _ in range(2 * layers)),
+        )
         self.by_place = nn.Parameter(0.5 * torch.randn(layers, 2 * length - 1))
         self.by_time = nn.Parameter(0.5 * torch.randn(layers, buckets + 1))
         place = torch.arange(length)
@@ -275,10 +302,16 @@ class MonotoneMixing(nn.Module):
     """QMIX (Rashid et al., 2018): recurrent agents choose among actions, and networks whose weights another network makes
     from the state join their values; 60 steps of eight agents."""
 
-    def __init__(self, seen: int = 80, state: int = 168, agents: int = 8, choices: int = 14, hidden: int = 64, width: int = 32):
+    def __init__(
+        self, seen: int = 80, state: int = 168, agents: int = 8, choices: int = 14, hidden: int = 64, width: int = 32
+    ):
         super().__init__()
         self.agents, self.width = agents, width
-        self.first, self.gru, self.value = nn.Linear(seen + agents, hidden), nn.GRU(hidden, hidden, batch_first=True), nn.Linear(hidden, choices)
+        self.first, self.gru, self.value = (
+            nn.Linear(seen + agents, hidden),
+            nn.GRU(hidden, hidden, batch_first=True),
+            nn.Linear(hidden, choices),
+        )
         maker = lambda n: nn.Sequential(nn.Linear(state, 64), nn.ReLU(), nn.Linear(64, n))
         self.one, self.two, self.shift = maker(agents * width), maker(width), nn.Linear(state, width)
         self.base = nn.Sequential(nn.Linear(state, width), nn.ReLU(), nn.Linear(width, 1))
@@ -302,5 +335,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs]] = {
     "mini_rocket": (RandomKernels, normal((6, 400))),
     "two_towers": (Towers, visits),
     "hstu_4": (TimedActions, actions),
-    "q_mix": (MonotoneMixing, lambda batch: (*normal((8, 60, 80), (60, 168))(batch), torch.rand(batch, 8, 60, 14, generator=seeded()))),
+    "q_mix": (
+        MonotoneMixing,
+        lambda batch: (*normal((8, 60, 80), (60, 168))(batch), torch.rand(batch, 8, 60, 14, generator=seeded())),
+    ),
 }

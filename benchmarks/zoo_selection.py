@@ -26,7 +26,10 @@ class MergedTokens(nn.Module):
         self.places = nn.Parameter(0.3 * torch.randn(1, 197, c))
         self.norms = nn.ModuleList(nn.LayerNorm(c) for _ in range(2 * layers + 1))
         self.qkv = nn.ModuleList(nn.Linear(c, 3 * c) for _ in range(layers))
-        self.out, self.mlps = nn.ModuleList(nn.Linear(c, c) for _ in range(layers)), nn.ModuleList(Mlp(c) for _ in range(layers))
+        self.out, self.mlps = (
+            nn.ModuleList(nn.Linear(c, c) for _ in range(layers)),
+            nn.ModuleList(Mlp(c) for _ in range(layers)),
+        )
         self.head = nn.Linear(c, classes)
 
     def attend(self, k: int, x: torch.Tensor, size: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -78,11 +81,15 @@ class NeighbourAttention(nn.Module):
         rows = start[:, None] + torch.arange(window)
         relative = rows - torch.arange(side)[:, None] + window - 1
         self.register_buffer("places", (rows[:, None, :, None] * side + rows[None, :, None, :]).reshape(-1))
-        self.register_buffer("down", relative[:, None, :, None].expand(side, side, window, window).reshape(side * side, -1))
-        self.register_buffer("across", relative[None, :, None, :].expand(side, side, window, window).reshape(side * side, -1))
+        self.register_buffer(
+            "down", relative[:, None, :, None].expand(side, side, window, window).reshape(side * side, -1)
+        )
+        self.register_buffer(
+            "across", relative[None, :, None, :].expand(side, side, window, window).reshape(side * side, -1)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, n, c = x.shape
+        n, c = x.shape[1:]
         q, k, v = self.qkv(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
         near = lambda t: t[:, :, self.places].unflatten(2, (n, self.window**2))
         scores = (q[:, :, :, None] * (c // self.heads) ** -0.5 * near(k)).sum(-1)
@@ -159,7 +166,13 @@ class BiFormer(nn.Module):
             down = nn.Conv2d(3, w, 4, 4) if k == 0 else nn.Conv2d(w // 2, w, 3, 2, 1)
             self.downs.append(nn.Sequential(down, nn.BatchNorm2d(w)))
             block = lambda w=w, k=k: nn.ModuleList(
-                (nn.Conv2d(w, w, 3, 1, 1, groups=w), nn.LayerNorm(w), RoutedRegions(w, 2 << k), nn.LayerNorm(w), Mlp(w, 3))
+                (
+                    nn.Conv2d(w, w, 3, 1, 1, groups=w),
+                    nn.LayerNorm(w),
+                    RoutedRegions(w, 2 << k),
+                    nn.LayerNorm(w),
+                    Mlp(w, 3),
+                )
             )
             self.blocks.append(nn.ModuleList(block() for _ in range(2)))
         self.head = nn.Linear(4 * c, classes)
@@ -185,7 +198,7 @@ class HashedAttention(nn.Module):
         self.register_buffer("turns", torch.randn(c // heads, rounds, buckets // 2))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, n, c = x.shape
+        n = x.shape[1]
         q, v = (f(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for f in (self.q, self.v))
         turned = torch.einsum("bhnd,drk->bhrnk", q.float(), self.turns.float())
         bucket = torch.cat([turned, -turned], -1).argmax(-1)
@@ -247,7 +260,7 @@ class SparseQueries(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         q, k, v = (f(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for f in (self.q, self.k, self.v))
-        batch, heads, n, size = q.shape
+        n, size = q.shape[2:]
         some = k[:, :, self.sample]
         scores = (q[:, :, :, None] @ some.transpose(3, 4))[:, :, :, 0]
         spread = scores.amax(-1) - scores.sum(-1) / n
@@ -269,9 +282,16 @@ class Informer(nn.Module):
         lengths = (length, length // 2, length // 4)
         self.attention = nn.ModuleList(SparseQueries(c, heads, n) for n in lengths)
         self.norms = nn.ModuleList(nn.LayerNorm(c) for _ in range(7))
-        self.mlps = nn.ModuleList(nn.Sequential(nn.Conv1d(c, 2048, 1), nn.GELU(), nn.Conv1d(2048, c, 1)) for _ in range(3))
+        self.mlps = nn.ModuleList(
+            nn.Sequential(nn.Conv1d(c, 2048, 1), nn.GELU(), nn.Conv1d(2048, c, 1)) for _ in range(3)
+        )
         self.distil = nn.ModuleList(
-            nn.Sequential(nn.Conv1d(c, c, 3, padding=1, padding_mode="circular"), nn.BatchNorm1d(c), nn.ELU(), nn.MaxPool1d(3, 2, 1))
+            nn.Sequential(
+                nn.Conv1d(c, c, 3, padding=1, padding_mode="circular"),
+                nn.BatchNorm1d(c),
+                nn.ELU(),
+                nn.MaxPool1d(3, 2, 1),
+            )
             for _ in range(2)
         )
         self.last = nn.Linear(c, 24 * into)
@@ -289,7 +309,9 @@ class Informer(nn.Module):
 class ChoosingExperts(nn.Module):
     """Expert choice (Zhou et al., 2022): each of 16 experts takes the 64 tokens that score highest for it; four layers."""
 
-    def __init__(self, words: int = 8000, c: int = 512, layers: int = 4, experts: int = 16, capacity: int = 64, heads: int = 8):
+    def __init__(
+        self, words: int = 8000, c: int = 512, layers: int = 4, experts: int = 16, capacity: int = 64, heads: int = 8
+    ):
         super().__init__()
         self.capacity, self.heads = capacity, heads
         self.embed, self.places = nn.Embedding(words, c), nn.Parameter(0.3 * torch.randn(512, c))
@@ -304,7 +326,7 @@ class ChoosingExperts(nn.Module):
     def experts(self, k: int, x: torch.Tensor) -> torch.Tensor:
         share = (4 * self.router[k](x)).softmax(-1).transpose(1, 2)
         weight, which = share.topk(self.capacity, dim=2)
-        batch, count, _ = which.shape
+        count = which.shape[1]
         flat = which.flatten(1)[..., None].expand(-1, -1, x.shape[2])
         taken = x.gather(1, flat).unflatten(1, (count, -1))
         y = torch.einsum("betc,ech->beth", taken, self.into[k])

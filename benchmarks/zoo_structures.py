@@ -15,7 +15,9 @@ class PointAttention(nn.Module):
     """Invariant point attention: scores from queries and keys, from a bias of pairs and from distances of points that the
     frames of residues place in space."""
 
-    def __init__(self, c: int = 384, pair: int = 128, heads: int = 12, size: int = 16, points: int = 4, values: int = 8):
+    def __init__(
+        self, c: int = 384, pair: int = 128, heads: int = 12, size: int = 16, points: int = 4, values: int = 8
+    ):
         super().__init__()
         self.heads, self.size, self.points, self.values = heads, size, points, values
         self.q, self.kv = nn.Linear(c, heads * size), nn.Linear(c, 2 * heads * size)
@@ -101,7 +103,9 @@ class ProteinDesign(nn.Module):
         self.places, self.edges, self.norm = nn.Linear(66, 16), nn.Linear(16 + 25 * 16, c, bias=False), nn.LayerNorm(c)
         mlp = lambda: nn.Sequential(nn.Linear(3 * c, c), nn.GELU(), nn.Linear(c, c), nn.GELU(), nn.Linear(c, c))
         self.node, self.edge = nn.ModuleList(mlp() for _ in range(layers)), nn.ModuleList(mlp() for _ in range(layers))
-        self.dense = nn.ModuleList(nn.Sequential(nn.Linear(c, 4 * c), nn.GELU(), nn.Linear(4 * c, c)) for _ in range(layers))
+        self.dense = nn.ModuleList(
+            nn.Sequential(nn.Linear(c, 4 * c), nn.GELU(), nn.Linear(4 * c, c)) for _ in range(layers)
+        )
         self.norms = nn.ModuleList(nn.LayerNorm(c) for _ in range(3 * layers))
         self.last = nn.Linear(c, classes)
         self.register_buffer("centres", torch.linspace(2, 22, 16))
@@ -120,7 +124,7 @@ class ProteinDesign(nn.Module):
         cb = -0.58273431 * normal + 0.56802827 * b - 0.54067466 * a + ca
         atoms = torch.cat([atoms, cb[:, :, None]], 2)
         gap = (ca[:, :, None] - ca[:, None]).square().sum(-1)
-        far, which = (gap + 1e-6).sqrt().topk(self.near, dim=2, largest=False)
+        which = gap.topk(self.near, dim=2, largest=False)[1]
         batch, count, k = which.shape
         near = self.gather(atoms.flatten(2), which).unflatten(3, (5, 3))
         between = (atoms[:, :, None, :, None] - near[:, :, :, None]).square().sum(-1).add(1e-6).sqrt().flatten(3)
@@ -154,7 +158,18 @@ class Equivariant(nn.Module):
     """NequIP (Batzner et al., 2022), degrees up to two: messages are products of features with spherical harmonics of edges,
     weighted by a network of the distance, and added at their target."""
 
-    PATHS = ((0, 0, 0), (0, 1, 1), (0, 2, 2), (1, 0, 1), (1, 1, 0), (1, 1, 2), (1, 2, 1), (2, 0, 2), (2, 1, 1), (2, 2, 0))
+    PATHS = (
+        (0, 0, 0),
+        (0, 1, 1),
+        (0, 2, 2),
+        (1, 0, 1),
+        (1, 1, 0),
+        (1, 1, 2),
+        (1, 2, 1),
+        (2, 0, 2),
+        (2, 1, 1),
+        (2, 2, 0),
+    )
 
     def __init__(self, kinds: int = 10, c: int = 32, layers: int = 3, waves: int = 8, cutoff: float = 5.0):
         super().__init__()
@@ -190,7 +205,10 @@ class Equivariant(nn.Module):
         u = (length / self.cutoff).clamp(max=1)
         fade = 1 - 28 * u**6 + 48 * u**7 - 21 * u**8
         waves = torch.sin(length * self.rates) / length * fade
-        h = [self.embed(kinds)[..., None], *(torch.zeros(batch, n, self.c, m, dtype=at.dtype, device=at.device) for m in (3, 5))]
+        h = [
+            self.embed(kinds)[..., None],
+            *(torch.zeros(batch, n, self.c, m, dtype=at.dtype, device=at.device) for m in (3, 5)),
+        ]
         for radial, mix, own, gate in zip(self.radial, self.mix, self.own, self.gates, strict=True):
             weight = radial(waves).unflatten(2, (len(self.PATHS), self.c))
             near = [take(x.flatten(2), source).view(batch, -1, self.c, x.shape[3]) for x in h]
@@ -202,7 +220,9 @@ class Equivariant(nn.Module):
             for o, parts in enumerate(sums):
                 message = torch.stack(parts).sum(0).flatten(2)
                 where = target[..., None].expand(-1, -1, message.shape[2])
-                added = torch.zeros(batch, n, message.shape[2], dtype=at.dtype, device=at.device).scatter_add(1, where, message)
+                added = torch.zeros(batch, n, message.shape[2], dtype=at.dtype, device=at.device).scatter_add(
+                    1, where, message
+                )
                 added = added.view(batch, n, self.c, 2 * o + 1) / 4
                 new.append((mix[o](added.transpose(2, 3)) + own[o](h[o].transpose(2, 3))).transpose(2, 3))
             one, two = torch.sigmoid(gate(new[0][..., 0])).chunk(2, -1)
@@ -222,7 +242,9 @@ def atoms(batch: int, n: int = 64, near: int = 16) -> tuple[torch.Tensor, ...]:
 class SchNet(nn.Module):
     """SchNet (Schuett et al., 2017) with its neighbours in the graph: the 24 nearest of 128 atoms in a periodic box."""
 
-    def __init__(self, kinds: int = 90, c: int = 128, near: int = 24, layers: int = 4, waves: int = 50, cutoff: float = 6.0):
+    def __init__(
+        self, kinds: int = 90, c: int = 128, near: int = 24, layers: int = 4, waves: int = 50, cutoff: float = 6.0
+    ):
         super().__init__()
         self.near, self.cutoff, self.embed = near, cutoff, nn.Embedding(kinds, c)
         self.filters = nn.ModuleList(
@@ -255,7 +277,11 @@ class SchNet(nn.Module):
 def crystal(batch: int, n: int = 128) -> tuple[torch.Tensor, ...]:
     r = seeded()
     box = 10 + torch.rand(batch, 3, generator=r).mul(16).round() / 8
-    return torch.randint(1, 90, (batch, n), generator=r), (torch.rand(batch, n, 3, generator=r) * box[:, None]).half().float(), box
+    return (
+        torch.randint(1, 90, (batch, n), generator=r),
+        (torch.rand(batch, n, 3, generator=r) * box[:, None]).half().float(),
+        box,
+    )
 
 
 #: With inputs of a batch.
