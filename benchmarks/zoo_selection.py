@@ -147,10 +147,10 @@ class RoutedRegions(nn.Module):
         def take(t: torch.Tensor) -> torch.Tensor:
             index = which[..., None, None].expand(-1, -1, -1, size, c)
             found = t[:, None].expand(-1, r * r, -1, -1, -1).gather(2, index).flatten(2, 3)
-            return found.unflatten(3, (self.heads, -1)).transpose(2, 3)
+            return found.unflatten(3, (self.heads, -1)).transpose(2, 3).flatten(0, 1)
 
-        q = q.unflatten(3, (self.heads, -1)).transpose(2, 3)
-        y = F.scaled_dot_product_attention(q, take(k), take(v)).transpose(2, 3).flatten(3)
+        q = q.unflatten(3, (self.heads, -1)).transpose(2, 3).flatten(0, 1)
+        y = F.scaled_dot_product_attention(q, take(k), take(v)).transpose(1, 2).flatten(2)
         back = lambda t: t.view(batch, r, r, h // r, w // r, c).transpose(2, 3).reshape(batch, h, w, c)
         return self.out(back(y) + self.local(back(v).permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
 
