@@ -106,9 +106,9 @@ class PointerGenerator(nn.Module):
         self.out = nn.Sequential(nn.Linear(3 * hidden, hidden), nn.Linear(hidden, words))
 
     def forward(self, source: torch.Tensor, extended: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        seen, (h, c) = self.encode(self.embed(source))
-        h = F.relu(self.reduce_h(torch.cat([h[0], h[1]], 1)))
-        c = F.relu(self.reduce_c(torch.cat([c[0], c[1]], 1)))
+        seen = self.encode(self.embed(source))[0]
+        ends = torch.cat([seen[:, -1, :256], seen[:, 0, 256:]], 1)
+        h, c = F.relu(self.reduce_h(ends)), F.relu(self.reduce_c(ends))
         keys = self.keys(seen)
         covered = torch.zeros_like(seen[..., 0])
         context = torch.zeros_like(seen[:, 0])

@@ -23,7 +23,11 @@ class FourierVolume(nn.Module):
         self.last = nn.Sequential(nn.Linear(c, 128), nn.GELU(), nn.Linear(128, 1))
 
     def corner(self, f: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        return torch.einsum("bixyz,ioxyz->boxyz", f, torch.view_as_complex(w.float().contiguous()))
+        a, b = f.unbind(-1)
+        real, imaginary = w.float().unbind(-1)
+        re = torch.einsum("bixyz,ioxyz->boxyz", a, real) - torch.einsum("bixyz,ioxyz->boxyz", b, imaginary)
+        im = torch.einsum("bixyz,ioxyz->boxyz", a, imaginary) + torch.einsum("bixyz,ioxyz->boxyz", b, real)
+        return torch.stack([re, im], -1)
 
     def forward(self, a: torch.Tensor) -> torch.Tensor:
         batch, h, w, t, _ = a.shape
@@ -32,14 +36,17 @@ class FourierVolume(nn.Module):
         u = F.pad(self.first(torch.cat([a, grid], -1)).permute(0, 4, 1, 2, 3), (0, 6))
         m = self.waves
         for k, (weights, line) in enumerate(zip(self.weights, self.lines, strict=True)):
-            f = torch.fft.rfftn(u.float(), dim=(2, 3, 4), norm="ortho")
+            f = torch.view_as_real(torch.fft.rfftn(u.float(), dim=(2, 3, 4), norm="ortho"))
             parts = [f[:, :, x, y, :m] for x in (slice(0, m), slice(-m, None)) for y in (slice(0, m), slice(-m, None))]
             parts = [self.corner(p, weights[i]) for i, p in enumerate(parts)]
-            gap = torch.zeros(batch, f.shape[1], m, w - 2 * m, m, device=f.device, dtype=f.dtype)
+            gap = torch.zeros(batch, f.shape[1], m, w - 2 * m, m, 2, device=f.device, dtype=f.dtype)
             low, high = (torch.cat([parts[i], gap, parts[i + 1]], 3) for i in (0, 2))
-            middle = torch.zeros(batch, f.shape[1], h - 2 * m, w, m, device=f.device, dtype=f.dtype)
+            middle = torch.zeros(batch, f.shape[1], h - 2 * m, w, m, 2, device=f.device, dtype=f.dtype)
             f = torch.cat([low, middle, high], 2)
-            spectral = torch.fft.irfftn(f, s=u.shape[2:], dim=(2, 3, 4), norm="ortho").to(u.dtype)
+            f = F.pad(f, (0, 0, 0, u.shape[4] // 2 + 1 - m))
+            spectral = torch.fft.irfftn(torch.view_as_complex(f), s=u.shape[2:], dim=(2, 3, 4), norm="ortho").to(
+                u.dtype
+            )
             u = spectral + line(u)
             u = F.gelu(u) if k < 3 else u
         return self.last(u[..., :t].permute(0, 2, 3, 4, 1))
