@@ -107,7 +107,7 @@ class PhysicsSlices(nn.Module):
 
     def attend(self, k: int, x: torch.Tensor) -> torch.Tensor:
         split = lambda t: t.unflatten(2, (self.heads, -1)).transpose(1, 2)
-        share = (self.slice[k](split(self.x[k](x))) / self.temperature[k].clamp(0.1, 5)).softmax(-1)
+        share = (self.slice[k](split(self.x[k](x))) / self.temperature[k].clamp(min=0.1)).softmax(-1)
         total = share.sum(2)[..., None] + 1e-3
         # Sums over thousands of points stay within fp16 if the shares are divided first.
         token = (share.transpose(2, 3) / total) @ split(self.f[k](x))
