@@ -25,7 +25,7 @@ class ConvGru(nn.Module):
 
 
 class Matting(nn.Module):
-    """Robust video matting (Lin et al., 2022): features of a quarter of the frame, a recurrent decoder with states in and
+    """Robust video matting (Lin et al., 2022), fewer blocks: features of a quarter of the frame, a recurrent decoder with states in and
     out, and a guided filter that brings the matte to full size."""
 
     def __init__(self) -> None:
@@ -33,9 +33,9 @@ class Matting(nn.Module):
         import torchvision
 
         body = torchvision.models.mobilenet_v3_large(weights=None).features
-        self.stages = nn.ModuleList([body[:2], body[2:4], body[4:7], body[7:13]])
-        self.aspp1 = nn.Sequential(nn.Conv2d(112, 128, 1, bias=False), nn.BatchNorm2d(128), nn.ReLU())
-        self.aspp2 = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(112, 128, 1, bias=False), nn.Sigmoid())
+        self.stages = nn.ModuleList([body[:2], body[2:4], body[4:7], body[7:9]])
+        self.aspp1 = nn.Sequential(nn.Conv2d(80, 128, 1, bias=False), nn.BatchNorm2d(128), nn.ReLU())
+        self.aspp2 = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(80, 128, 1, bias=False), nn.Sigmoid())
         widths, skips = (128, 80, 40, 32), (40, 24, 16)
         self.units = nn.ModuleList(ConvGru(w // 2) for w in widths)
         self.ups = nn.ModuleList(
@@ -63,7 +63,10 @@ class Matting(nn.Module):
         up = lambda x: F.interpolate(x, size=image.shape[2:], mode="bilinear", align_corners=False)
         return up(a) * image + up(b)
 
-    def forward(self, image: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(
+        self, image: torch.Tensor, one: torch.Tensor, two: torch.Tensor, three: torch.Tensor, four: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        states = (one, two, three, four)
         small = F.interpolate(image, scale_factor=0.5, mode="bilinear", align_corners=False)
         pools = [small]
         for _ in range(3):
@@ -123,7 +126,7 @@ class FourierConv(nn.Module):
         batch, c, h, w, _ = f.shape
         f = f.permute(0, 1, 4, 2, 3).reshape(batch, 2 * c, h, w)
         f = self.waves(f.to(x.dtype)).float()
-        f = f.view(batch, c, 2, h, w).permute(0, 1, 3, 4, 2).contiguous()
+        f = f.reshape(batch, c, 2, h, w).permute(0, 1, 3, 4, 2).contiguous()
         y = torch.fft.irfft2(torch.view_as_complex(f), s=x.shape[2:], norm="ortho").to(x.dtype)
         return self.back(x + y)
 
@@ -184,8 +187,8 @@ class KernelPrediction(nn.Module):
         three = self.three(F.avg_pool2d(two, 2))
         up = lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
         x = self.up2(torch.cat([up(self.up1(torch.cat([up(three), two], 1))), one], 1))
-        kernels = self.kernels(x).view(batch, frames, self.size**2, h, w).softmax(2)
-        windows = F.unfold(burst, self.size, padding=self.size // 2).view(batch, frames, self.size**2, h, w)
+        kernels = self.kernels(x).reshape(batch, frames, self.size**2, h, w).softmax(2)
+        windows = F.unfold(burst, self.size, padding=self.size // 2).reshape(batch, frames, self.size**2, h, w)
         return (kernels * windows).sum(2).mean(1, keepdim=True)
 
 
@@ -291,6 +294,7 @@ class ColourTable(nn.Module):
         for a, b in ((3, 16), (16, 32), (32, 64), (64, 128), (128, 128)):
             layers += [nn.Conv2d(a, b, 3, 2, 1), nn.LeakyReLU(0.2), nn.InstanceNorm2d(b, affine=True)]
         self.weigh = nn.Sequential(*layers[:-1], nn.Conv2d(128, tables, 8))
+        self.weigh[-1].bias.data = torch.tensor([1.0, 0.3, -0.3])  # as trained: of the first table most
         steps = torch.linspace(0, 1, size)
         blue, green, red = torch.meshgrid(steps, steps, steps, indexing="ij")
         same = torch.stack([red, green, blue])

@@ -21,7 +21,7 @@ class GraphAttentionLayer(nn.Module):
 
     def forward(self, x: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
         batch, c, _ = x.shape
-        split = lambda t: t.view(batch, c // self.heads, self.heads, -1)
+        split = lambda t: t.reshape(batch, c // self.heads, self.heads, -1)
         q, k, v = split(self.q(x)), split(self.k(source)), split(self.v(source))
         scores = torch.einsum("bdhn,bdhm->bhnm", q, k) / (c // self.heads) ** 0.5
         found = torch.einsum("bhnm,bdhm->bdhn", scores.softmax(-1), v)
@@ -29,9 +29,10 @@ class GraphAttentionLayer(nn.Module):
 
 
 class SuperGlue(nn.Module):
-    """SuperGlue (Sarlin et al., 2020): four of nine pairs of layers, then 20 rounds of Sinkhorn's iteration in logarithms."""
+    """SuperGlue (Sarlin et al., 2020): four of nine pairs of layers, then eight rounds of Sinkhorn's
+    iteration in logarithms."""
 
-    def __init__(self, c: int = 256, pairs: int = 4, rounds: int = 20):
+    def __init__(self, c: int = 256, pairs: int = 4, rounds: int = 8):
         super().__init__()
         self.rounds = rounds
         widths = (3, 32, 64, 128, 256, c)
@@ -105,7 +106,7 @@ class PlaneSweep(nn.Module):
         places = points[:, :2] / points[:, 2:]
         scale = torch.tensor([(w - 1) / 2, (h - 1) / 2], dtype=x.dtype, device=x.device).view(2, 1, 1)
         grid = (places / scale - 1).permute(0, 2, 3, 1).reshape(batch, planes * h, w, 2)
-        return F.grid_sample(x, grid, align_corners=True).view(batch, c, planes, h, w)
+        return F.grid_sample(x, grid, align_corners=True).reshape(batch, c, planes, h, w)
 
     def forward(self, images: torch.Tensor, views: torch.Tensor) -> torch.Tensor:
         features = [self.features(image) for image in images.unbind(1)]
@@ -253,7 +254,7 @@ class SoftSplat(nn.Module):
                 share = torch.where(inside, share, 0.0).flatten(1)[:, None]
                 to = (py.clamp(0, h - 1) * w + px.clamp(0, w - 1)).long().flatten(1)[:, None]
                 total = total.scatter_add(2, to.expand(-1, c + 1, -1), values * share)
-        return (total[:, :c] / (total[:, c:] + 1e-4)).view(batch, c, h, w).to(x.dtype)
+        return (total[:, :c] / (total[:, c:] + 1e-4)).reshape(batch, c, h, w).to(x.dtype)
 
     def forward(self, pair: torch.Tensor) -> torch.Tensor:
         one, two = pair[:, :3], pair[:, 3:]

@@ -107,12 +107,12 @@ class DynamicHead(nn.Module):
     def forward(self, regions: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         batch, count, c = x.shape
         x = self.norms[0](x + self.attention(x, x, x, need_weights=False)[0])
-        made = self.make(x).view(batch * count, 2, c * self.inner)
+        made = self.make(x).reshape(batch * count, 2, c * self.inner)
         one, two = made[:, 0].view(-1, c, self.inner), made[:, 1].view(-1, self.inner, c)
         y = regions.flatten(2).transpose(1, 2)
         y = F.relu(self.norms[1](torch.bmm(y, one) / 4))
         y = F.relu(self.norms[2](torch.bmm(y, two) / 4))
-        y = F.relu(self.norms[3](self.flat(y.flatten(1)))).view(batch, count, c)
+        y = F.relu(self.norms[3](self.flat(y.flatten(1)))).reshape(batch, count, c)
         x = self.norms[4](x + y)
         x = self.norms[5](x + self.mlp(x))
         return x, self.kind(x), self.box(x)
@@ -211,7 +211,7 @@ class IntegralPose(nn.Module):
         x = b.maxpool(b.relu(b.bn1(b.conv1(image))))
         x = self.up(b.layer4(b.layer3(b.layer2(b.layer1(x)))))
         batch, _, h, w = x.shape
-        heat = x.view(batch, self.joints, -1).softmax(2).view(batch, self.joints, self.depth, h, w)
+        heat = x.reshape(batch, self.joints, -1).softmax(2).reshape(batch, self.joints, self.depth, h, w)
         sums = heat.sum((2, 3)), heat.sum((2, 4)), heat.sum((3, 4))
         places = [
             (s * torch.arange(s.shape[2], device=x.device, dtype=s.dtype)).sum(2) / s.shape[2] - 0.5 for s in sums
@@ -241,7 +241,7 @@ class Proposals(nn.Module):
         )
 
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        from torchvision.ops import batched_nms, roi_align
+        from torchvision.ops import nms, roi_align
 
         level = self.pyramid(image)[0]
         batch = level.shape[0]
@@ -254,7 +254,8 @@ class Proposals(nn.Module):
         best, which = score.float().topk(300)
         boxes = boxes.gather(1, which[..., None].expand(-1, -1, 4)).flatten(0, 1)
         owner = torch.arange(batch, device=x.device)[:, None].expand(-1, 300).flatten()
-        kept = batched_nms(boxes, best.flatten(), owner, 0.7)[:100]
+        # Boxes of different images lie apart.
+        kept = nms(boxes + 500.0 * owner[:, None], best.flatten(), 0.7)[:100]
         regions = torch.cat([owner[kept, None].to(boxes.dtype), boxes[kept]], 1).to(level.dtype)
         y = self.head(roi_align(level, regions, 7, 1 / 16, 2, True).flatten(1))
         return self.kind(y), self.box(y)

@@ -27,7 +27,7 @@ class ConditionalField(nn.Module):
 
     def forward(self, words: torch.Tensor, characters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         batch, length = characters.shape[:2]
-        spelt = self.spell(self.characters(characters).flatten(0, 1).transpose(1, 2)).amax(2).view(batch, length, -1)
+        spelt = self.spell(self.characters(characters).flatten(0, 1).transpose(1, 2)).amax(2).reshape(batch, length, -1)
         h = self.lstm(torch.cat([self.words(words), spelt], 2))[0]
         scores = 4 * self.score(h)
         best, pointers = self.start + scores[:, 0], []

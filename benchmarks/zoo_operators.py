@@ -242,10 +242,10 @@ class MaxPlus(nn.Module):
         x = self.first(image)
         for up, down, mix in zip(self.up, self.down, self.mix, strict=True):
             batch, c, h, w = x.shape
-            windows = F.unfold(x, 5, padding=2).view(batch, c, 25, h * w)
+            windows = F.unfold(x, 5, padding=2).reshape(batch, c, 25, h * w)
             dilated = (windows + up[:, :, None]).amax(2)
             eroded = (windows - down[:, :, None]).amin(2)
-            x = mix(torch.cat([dilated, eroded], 1).view(batch, 2 * c, h, w))
+            x = mix(torch.cat([dilated, eroded], 1).reshape(batch, 2 * c, h, w))
             x = F.max_pool2d(x, 2)
         h = self.hidden(F.adaptive_avg_pool2d(x, 6).flatten(1))
         return self.last((h[:, None] + self.plus).amax(2) - (self.plus - h[:, None]).amin(2))
@@ -378,7 +378,7 @@ def scans(batch: int, coils: int = 8, h: int = 160, w: int = 128) -> tuple[torch
     maps = F.interpolate(torch.randn(batch, 2 * coils, 5, 4, generator=r), size=(h, w), mode="bilinear")
     mask = (torch.rand(batch, 1, 1, w, 1, generator=r) < 0.3).float()
     measured = torch.randn(batch, coils, h, w, 2, generator=r)
-    return measured, maps.view(batch, coils, 2, h, w).permute(0, 1, 3, 4, 2).contiguous(), mask
+    return measured, maps.reshape(batch, coils, 2, h, w).permute(0, 1, 3, 4, 2).contiguous(), mask
 
 
 #: With inputs of a batch.

@@ -196,7 +196,7 @@ class RandomKernels(nn.Module):
         found = []
         for k, dilation in enumerate(self.dilations):
             y = F.conv1d(x.reshape(-1, 1, length), self.kernels, padding=4 * dilation, dilation=dilation)
-            y = torch.einsum("bckl,kc->bkl", y.view(batch, channels, 84, length), self.channels[k])
+            y = torch.einsum("bckl,kc->bkl", y.reshape(batch, channels, 84, length), self.channels[k])
             positive = y[:, :, None] > self.thresholds[k][:, :, None]
             found.append(positive.to(x.dtype).mean(3).flatten(1))
         return self.last(torch.cat(found, 1) - 0.5)

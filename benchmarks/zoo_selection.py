@@ -138,7 +138,7 @@ class RoutedRegions(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, h, w, c = x.shape
         r = self.regions
-        x = x.view(batch, r, h // r, r, w // r, c).transpose(2, 3).reshape(batch, r * r, -1, c)
+        x = x.reshape(batch, r, h // r, r, w // r, c).transpose(2, 3).reshape(batch, r * r, -1, c)
         q, k, v = self.qkv(x).chunk(3, 3)
         scores = q.mean(2) @ k.mean(2).transpose(1, 2)
         which = scores.topk(self.best, dim=2)[1]
@@ -151,7 +151,7 @@ class RoutedRegions(nn.Module):
 
         q = q.unflatten(3, (self.heads, -1)).transpose(2, 3).flatten(0, 1)
         y = F.scaled_dot_product_attention(q, take(k), take(v)).transpose(1, 2).flatten(2)
-        back = lambda t: t.view(batch, r, r, h // r, w // r, c).transpose(2, 3).reshape(batch, h, w, c)
+        back = lambda t: t.reshape(batch, r, r, h // r, w // r, c).transpose(2, 3).reshape(batch, h, w, c)
         return self.out(back(y) + self.local(back(v).permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
 
 

@@ -113,7 +113,7 @@ class ProteinDesign(nn.Module):
     def gather(self, x: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
         batch, n, k = which.shape
         found = x.gather(1, which.flatten(1)[..., None].expand(-1, -1, x.shape[2]))
-        return found.view(batch, n, k, -1)
+        return found.reshape(batch, n, k, -1)
 
     def forward(self, atoms: torch.Tensor, chain: torch.Tensor) -> torch.Tensor:
         """`atoms`: N, CA, C and O of each residue."""
@@ -131,7 +131,7 @@ class ProteinDesign(nn.Module):
         waves = torch.exp(-(((between[..., None] - self.centres.float()) / 1.25) ** 2)).flatten(3)
         place = torch.arange(count, device=which.device)
         offset = (place[:, None] - which + 32).clamp(0, 64)
-        same = chain[:, :, None] == chain.gather(1, which.flatten(1)).view(batch, count, k)
+        same = chain[:, :, None] == chain.gather(1, which.flatten(1)).reshape(batch, count, k)
         offset = torch.where(same, offset, 65)
         dtype = self.last.weight.dtype
         e = torch.cat([self.places(F.one_hot(offset, 66).to(dtype)), waves.to(dtype)], 3)
@@ -211,7 +211,7 @@ class Equivariant(nn.Module):
         ]
         for radial, mix, own, gate in zip(self.radial, self.mix, self.own, self.gates, strict=True):
             weight = radial(waves).unflatten(2, (len(self.PATHS), self.c))
-            near = [take(x.flatten(2), source).view(batch, -1, self.c, x.shape[3]) for x in h]
+            near = [take(x.flatten(2), source).reshape(batch, -1, self.c, x.shape[3]) for x in h]
             sums: list[list[torch.Tensor]] = [[], [], []]
             for k, (a, b, o) in enumerate(self.PATHS):
                 product = torch.einsum("becx,bey,xyz->becz", near[a], sh[b], getattr(self, f"path{k}"))
@@ -223,7 +223,7 @@ class Equivariant(nn.Module):
                 added = torch.zeros(batch, n, message.shape[2], dtype=at.dtype, device=at.device).scatter_add(
                     1, where, message
                 )
-                added = added.view(batch, n, self.c, 2 * o + 1) / 4
+                added = added.reshape(batch, n, self.c, 2 * o + 1) / 4
                 new.append((mix[o](added.transpose(2, 3)) + own[o](h[o].transpose(2, 3))).transpose(2, 3))
             one, two = torch.sigmoid(gate(new[0][..., 0])).chunk(2, -1)
             h = [F.silu(new[0]), new[1] * one[..., None], new[2] * two[..., None]]
@@ -269,7 +269,7 @@ class SchNet(nn.Module):
         flat = which.flatten(1)[..., None].expand(-1, -1, c)
         for weigh, into, out in zip(self.filters, self.into, self.out, strict=True):
             weight = weigh(waves) * fade[..., None]
-            near = into(x).gather(1, flat).view(batch, n, self.near, c)
+            near = into(x).gather(1, flat).reshape(batch, n, self.near, c)
             x = x + out((near * weight).sum(2))
         return self.last(x).sum(1) / n
 
