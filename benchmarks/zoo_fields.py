@@ -9,20 +9,29 @@ the libraries' code.
 from __future__ import annotations
 
 import zoo_choices
+import zoo_codecs
 import zoo_densities
+import zoo_editing
 import zoo_finders
 import zoo_forecasts
 import zoo_frames
+import zoo_geometry
 import zoo_images
+import zoo_instances
+import zoo_labels
 import zoo_motion
+import zoo_operators
 import zoo_physics
+import zoo_policies
 import zoo_relations
 import zoo_restoration
 import zoo_scenes
+import zoo_selection
 import zoo_sequences
 import zoo_sets
 import zoo_signals
 import zoo_sounds
+import zoo_structures
 import zoo_tables
 import zoo_texts
 import zoo_views
@@ -49,4 +58,13 @@ FIELDS = (
     | zoo_voices.MODELS
     | zoo_frames.MODELS
     | zoo_finders.MODELS
+    | zoo_geometry.MODELS
+    | zoo_instances.MODELS
+    | zoo_editing.MODELS
+    | zoo_codecs.MODELS
+    | zoo_structures.MODELS
+    | zoo_labels.MODELS
+    | zoo_selection.MODELS
+    | zoo_operators.MODELS
+    | zoo_policies.MODELS
 )

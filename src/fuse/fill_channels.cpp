@@ -14,6 +14,7 @@ constexpr std::int64_t kMostChannels = 32;  // with more, pixels are not folded,
 constexpr std::int64_t kMostTaps = 64;      // taps and channels of an image that is copied for each tap
 constexpr std::int64_t kMostWindow = 64;    // channels of a copy that has a whole window for each output
 constexpr std::int64_t kCopied = 6;         // the copy engine's multiple adds at most a sixth of the channels
+constexpr std::int64_t kLongSum = 128;      // terms from which few outputs are computed by matrix instructions
 constexpr std::int64_t kMostFilled = 3;     // channels with padding, relative to without: zeros are multiplied too
 
 class Filler {
@@ -47,7 +48,7 @@ class Filler {
              {{"channels", std::to_string(channels)}});
     };
     if (!constants_.count(w->producer)) return reject("its weights are not constant");
-    if (!is_const_int(w->shape[0], outputs) || (outputs < 8 && (channels <= kMostChannels || vec != 8)))
+    if (!is_const_int(w->shape[0], outputs) || (outputs < 8 && (vec != 8 || !long_sums(*w, channels))))
       return reject("it has fewer than 8 output channels");
     if (c.transposed || c.groups != 1) return reject("it is transposed or grouped");
     g_.origin = n.origin;
@@ -103,6 +104,14 @@ class Filler {
     c.pads_begin[last] = c.pads_end[last] = 0;
     n.inputs[0] = image;
     n.inputs[1] = weights;
+  }
+
+  // Whether matrix instructions pay off for fewer than 8 outputs once the channels are whole vectors (codegen's
+  // is_contraction() decides).
+  static bool long_sums(const Value& w, std::int64_t channels) {
+    std::int64_t taps = 0;
+    return channels > kMostChannels || (is_const_int(idx::product({w.shape.begin() + 2, w.shape.end()}), taps) &&
+                                        (channels + 7) / 8 * 8 * taps >= kLongSum);
   }
 
   // Adds channels of zeros up to the next vector, or to what the copy engine loads at a time where that is little more.

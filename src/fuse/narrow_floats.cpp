@@ -128,10 +128,26 @@ class Narrower {
     return found;
   }
 
+  // Whether a logarithm of a long sum is taken: those of log-softmax and log-sum-exp are compared, added up over steps
+  // or raised to powers again, and the steps of 16 bits at -300 are a quarter.
+  static bool log_of_sum(const Expr& e) {
+    bool found = false;
+    visit(e, [&](const Expr& x) {
+      if (x->op != Op::kLog) return;
+      found |= long_sum(x->args[0]);
+      for (const Value* v : loads_of(x->args[0])) {
+        const auto* l = v->producer ? v->producer->as<LoopOp>() : nullptr;
+        found |= v->dtype == kF32 && l && long_sum(l->body);
+      }
+    });
+    return found;
+  }
+
   // Why the result of a loop that reads 16-bit values stays float32; null if it is narrowed.
   const char* obstacle(const Value* v, const Expr& body) const {
     if (wide_.count(v)) return kBeyond;
     if (pinned_.count(v)) return "an output of the model or a routine needs this type";
+    if (log_of_sum(body)) return "it is the logarithm of a sum";
     if (long_sum(body)) return "it sums up many elements, and the sum may leave the range of 16-bit floats";
     return nullptr;
   }

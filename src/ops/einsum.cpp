@@ -1,5 +1,5 @@
-// Einsum: sums of products by labelled axes. Operands are contracted two at a time, from the left; a contraction of
-// floats becomes a matmul, everything else a loop.
+// Einsum: sums of products by labelled axes. Operands are contracted two at a time, from the left unless another order
+// needs far fewer multiplications; a contraction of floats becomes a matmul, everything else a loop.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -30,17 +30,69 @@ class Einsum {
     parse();
     for (const Operand& o : operands_) learn_sizes(o);
     for (Operand& o : operands_) o = simplified(o);
-    Operand acc = operands_[0];
-    for (std::size_t k = 1; k < operands_.size(); ++k) {
+    for (const auto& [i, j] : order()) {
+      const Operand a = operands_[i], b = operands_[j];
+      operands_.erase(operands_.begin() + static_cast<std::ptrdiff_t>(j));
+      operands_.erase(operands_.begin() + static_cast<std::ptrdiff_t>(i));
       Labels needed = output_;
-      for (std::size_t j = k + 1; j < operands_.size(); ++j)
-        needed.insert(needed.end(), operands_[j].labels.begin(), operands_[j].labels.end());
-      acc = contract(sum_out(acc, needed, operands_[k].labels), sum_out(operands_[k], needed, acc.labels), needed);
+      for (const Operand& o : operands_) needed.insert(needed.end(), o.labels.begin(), o.labels.end());
+      const Operand both = contract(sum_out(a, needed, b.labels), sum_out(b, needed, a.labels), needed);
+      operands_.insert(operands_.begin() + static_cast<std::ptrdiff_t>(i), both);
     }
-    return permuted(sum_out(acc, output_, {}), output_).v;
+    return permuted(sum_out(operands_[0], output_, {}), output_).v;
   }
 
  private:
+  // Which of the operands left are contracted in each step, the first before the second; the result takes the place of
+  // the first.
+  struct Order {
+    double multiplications = 0;
+    std::vector<std::pair<std::size_t, std::size_t>> steps;
+  };
+
+  std::vector<std::pair<std::size_t, std::size_t>> order() const {
+    constexpr std::size_t kMostOperands = 5;  // of which there are 180 orders
+    constexpr double kWorthwhile = 0.5;       // of the multiplications from the left
+    std::vector<Labels> terms;
+    for (const Operand& o : operands_) terms.push_back(o.labels);
+    const Order left = best_order(terms, true);
+    if (terms.size() < 3 || terms.size() > kMostOperands) return left.steps;
+    Order best = best_order(terms, false);
+    return best.multiplications < kWorthwhile * left.multiplications ? best.steps : left.steps;
+  }
+
+  Order best_order(const std::vector<Labels>& terms, bool from_left) const {
+    if (terms.size() < 2) return {};
+    Order best;
+    for (std::size_t i = 0; i + 1 < terms.size() && (!from_left || i == 0); ++i) {
+      for (std::size_t j = i + 1; j < terms.size() && (!from_left || j == 1); ++j) {
+        std::vector<Labels> rest = terms;
+        rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(j));
+        std::set<Label> all(terms[i].begin(), terms[i].end()), kept(output_.begin(), output_.end());
+        all.insert(terms[j].begin(), terms[j].end());
+        for (std::size_t k = 0; k < rest.size(); ++k)
+          if (k != i) kept.insert(rest[k].begin(), rest[k].end());
+        rest[i].clear();
+        double multiplications = 1;
+        for (Label l : all) {
+          multiplications *= typical(sizes_.at(l));
+          if (kept.count(l)) rest[i].push_back(l);
+        }
+        Order found = best_order(rest, from_left);
+        found.multiplications += multiplications;
+        found.steps.insert(found.steps.begin(), {i, j});
+        if (best.steps.empty() || found.multiplications < best.multiplications) best = std::move(found);
+      }
+    }
+    return best;
+  }
+
+  static double typical(const Expr& size) {
+    constexpr double kSymbolic = 64;
+    std::int64_t n = 0;
+    return is_const_int(size, n) ? static_cast<double>(n) : kSymbolic;
+  }
+
   void parse() {
     std::string text;
     for (char ch : c_.attr_s("equation", ""))

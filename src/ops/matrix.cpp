@@ -1,4 +1,6 @@
 // Det and Col2Im.
+#include <numeric>
+
 #include "ops/families.h"
 #include "ops/tensor.h"
 
@@ -17,6 +19,32 @@ void det_op(OpContext& c) {
 }
 
 // The sum of all blocks that cover a pixel: the adjoint of cutting an image into blocks.
+// The x for which a x = 1 modulo n; both have no common divisor.
+std::int64_t inverse(std::int64_t a, std::int64_t n) {
+  for (std::int64_t x = 1; x < n; ++x)
+    if (a % n * x % n == 1) return x;
+  return 0;  // modulo 1
+}
+
+// One of the blocks that cover a place along an axis: a variable that counts them, the element of the block, the block,
+// and whether there is such an element and the block does not begin before the image.
+struct Covering {
+  Expr turn, within, block, covers;
+};
+
+// Elements w of blocks at `at`, where w dilation = at modulo stride: every `step`th one.
+Covering covering(const Expr& at, std::int64_t stride, std::int64_t dilation, const Expr& block) {
+  const std::int64_t common = std::gcd(stride, dilation), step = stride / common;
+  Covering c;
+  c.turn = loop_var(idx::floordiv(block + (step - 1), step));
+  c.within = idx::mod(idx::floordiv(at, common) * inverse(dilation / common, step), step) + c.turn * step;
+  const Expr from = at - c.within * dilation;
+  c.block = idx::floordiv(from, stride);
+  c.covers = logical_and(compare(Op::kLt, c.within, block), compare(Op::kGe, from, 0));
+  if (common > 1) c.covers = logical_and(c.covers, compare(Op::kEq, idx::mod(at, common), 0));
+  return c;
+}
+
 void col2im_op(OpContext& c) {
   Graph& g = c.graph();
   Value* x = c.in(0);
@@ -44,19 +72,18 @@ void col2im_op(OpContext& c) {
   shape.insert(shape.end(), image.begin(), image.end());
   const DType w = tensor::accumulator(x->dtype);
   c.out(0, tensor::generate(g, shape, [&](const Exprs& i) {
-          const Exprs within = tensor::loop_vars(block);
           Expr covered = constant_bool(true);
-          Exprs at;
+          Exprs turns, within, at;
           for (std::size_t k = 0; k < r; ++k) {
-            const Expr from = i[2 + k] + pads[k] - within[k] * dilations[k];  // strides times the block
-            covered = logical_and(
-                covered, logical_and(compare(Op::kGe, from, 0), compare(Op::kEq, idx::mod(from, strides[k]), 0)));
-            at.push_back(idx::floordiv(from, strides[k]));
-            covered = logical_and(covered, compare(Op::kLt, at[k], blocks[k]));
+            const Covering c = covering(i[2 + k] + pads[k], strides[k], dilations[k], block[k]);
+            covered = logical_and(covered, logical_and(c.covers, compare(Op::kLt, c.block, blocks[k])));
+            turns.push_back(c.turn);
+            within.push_back(c.within);
+            at.push_back(c.block);
           }
           const Expr e =
               tensor::at(x, {i[0], i[1] * block_size + idx::linearize(within, block), idx::linearize(at, blocks)});
-          return cast(reduce(ReduceKind::kSum, within, select(covered, cast(e, w), constant(0, w))), x->dtype);
+          return cast(reduce(ReduceKind::kSum, turns, select(covered, cast(e, w), constant(0, w))), x->dtype);
         }));
 }
 

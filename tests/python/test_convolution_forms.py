@@ -48,6 +48,12 @@ FORMS = {
     "50 channels, one tap": ((50, 15, 14), (20, 50, 1, 1), {}),
     "7 x 7 to three": ((32, 96, 100), (3, 32, 7, 7), {}),
     "5 x 5 to two, padded, dilated": ((32, 92, 93), (2, 32, 5, 5), {"pads": [2, 3, 1, 4], "dilations": [1, 2]}),
+    "volume to three, padded, dilated": (
+        (18, 10, 30, 31),
+        (3, 18, 3, 3, 3),
+        {"pads": [1, 0, 2, 1, 2, 2], "dilations": [1, 2, 2]},
+    ),
+    "12 channels to two": ((12, 20, 24), (2, 12, 5, 5), {"pads": [2, 2, 2, 2]}),
     "columns to four": ((64, 96, 90), (4, 64, 3, 7), {"pads": [1, 3, 1, 3]}),
 }
 
@@ -93,3 +99,11 @@ def test_few_outputs_take_two_steps():
     operations = [s.operations for s in steps if s.operations]
     pixels = 8 * 90 * 100
     assert operations == [2.0 * pixels * 24 * 7 * 32]
+
+
+def test_volumes_to_few_outputs_take_two_steps():
+    """18 channels become 24; 27 columns for nine taps of three outputs become 32, and three taps stay in K."""
+    model = convolution((18, 24, 32, 32), (3, 18, 3, 3, 3), pads=[1] * 6).SerializeToString()
+    steps = sardonyx.estimate(model, "gfx942", precision="fp16", sizes={"n": 2})
+    operations = [s.operations for s in steps if s.operations]
+    assert operations == [2.0 * 2 * 24 * 32 * 34 * 32 * 3 * 24]

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
-from operators import check, refused
+import sardonyx
+from onnx import TensorProto, helper, numpy_helper
+from operators import check, model_of, refused
 
 RNG = np.random.default_rng(3)
 IMAGE = RNG.standard_normal((2, 3, 6, 7)).astype(np.float32)
@@ -170,6 +172,39 @@ def test_col2im():
     y = RNG.standard_normal((2, 4, 16)).astype(np.float32)
     attributes = {"strides": [2, 1], "pads": [1, 0, 1, 0], "dilations": [1, 2]}
     check("Col2Im", attributes, [y[:, :, :16], np.array([6, 6]), np.array([2, 2])], 18, constants=(1, 2), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("block", "stride", "dilation", "pads"),
+    [(6, 4, 2, (1, 2)), (5, 3, 2, (0, 0)), (7, 4, 1, (3, 1)), (8, 2, 1, (3, 3)), (3, 6, 4, (2, 0)), (2, 5, 1, (0, 1))],
+)
+def test_col2im_visits_the_blocks_over_a_place(block, stride, dilation, pads):
+    """Strides and dilations with and without common divisors, places under no block."""
+    size = 23
+    blocks = (size + sum(pads) - 1 - (block - 1) * dilation) // stride + 1
+    x = RNG.standard_normal((2, 3 * block, blocks)).astype(np.float32)
+    # ONNX Runtime's results are wrong for some strides with dilations.
+    want = np.zeros((2, 3, sum(pads) + size), np.float64)
+    for w in range(block):
+        for b in range(blocks):
+            want[:, :, b * stride + w * dilation] += x.reshape(2, 3, block, blocks)[:, :, w, b]
+    attributes = {"strides": [stride], "pads": list(pads), "dilations": [dilation]}
+    given = [x, np.array([size]), np.array([block])]
+    model = model_of("Col2Im", attributes, given, 18, constants=(1, 2)).SerializeToString()
+    for device in ("host", "sim:gfx942"):
+        (got,) = sardonyx.compile(model, device=device).run({"x0": x}).values()
+        np.testing.assert_allclose(got, want[:, :, pads[0] : pads[0] + size], rtol=1e-5, atol=1e-5)
+
+
+def test_col2im_sums_as_many_blocks_as_cover_a_place():
+    """Four of 1024 elements: every 256th."""
+    columns = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1024, 96])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    constants = [numpy_helper.from_array(np.array([n]), name) for name, n in (("size", 25344), ("block", 1024))]
+    node = helper.make_node("Col2Im", ["x", "size", "block"], ["y"], strides=[256])
+    graph = helper.make_graph([node], "g", [columns], [out], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    assert "sum{r0 < 4}" in sardonyx.pass_report(model.SerializeToString()).passes[0].text
 
 
 def test_det():

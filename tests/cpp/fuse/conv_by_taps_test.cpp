@@ -48,6 +48,21 @@ return %5)",
               by_taps());
 }
 
+// 27 taps of three outputs would be too many columns: those of the first dim stay in K.
+TEST(ConvByTaps, VolumesAreDividedByTheirLastDims) {
+  expect_pass("conv_by_taps", R"(%0 = input float16[n, 24, 20, 40, 50]
+%1 = constant float16[3, 24, 3, 3, 3] {...}
+%2 = conv float16[n, 3, 20, 40, 48]: %0, %1 {pads = [1, 1, 0, 1, 1, 0]} @"flow"
+return %2)",
+              R"(%0 = input float16[n, 24, 20, 40, 50]
+%1 = constant float16[3, 24, 3, 3, 3] {...}
+%2 = loop float16[k < 32, c < 24, r < 3, o < 1, p < 1]: select(k < 27, %1[floordiv(k, 9), c, r, mod(floordiv(k, 3), 3), mod(k, 3)], 0.0:float16) @"flow"
+%3 = conv float32[n, 32, 20, 40, 50]: %0, %2 {pads = [1, 0, 0, 1, 0, 0]} @"flow"
+%4 = loop float16[n < n, o < 3, z < 20, y < 40, x < 48]: float16(sum{s < 3, t < 3}(select(y + s - 1 >= 0 && y + s - 1 < 40, %3[n, o * 9 + s * 3 + t, z, y + s - 1, x + t], 0.0))) @"flow"
+return %4)",
+              by_taps());
+}
+
 // Without strides and with whole vectors of enough channels; {0}: input, {1}: weights, {2}: output, {3}: attributes.
 TEST(ConvByTaps, OtherConvolutionsStay) {
   const auto graph = [](const char* in, const char* weights, const char* out,
@@ -68,6 +83,8 @@ return %2)",
               ElementsAre("last: its images are small, or their size is not known"));
   EXPECT_THAT(remarks(graph("float16[n, 8, 100, 90]", "float16[1, 8, 3, 3]", "float16[n, 1, 100, 90]")),
               ElementsAre("last: it has few channels, or no whole vectors of them"));
+  EXPECT_THAT(remarks(graph("float16[n, 16, 100, 90]", "float16[1, 16, 3, 3]", "float16[n, 1, 100, 90]")),
+              ElementsAre("last: it has few channels and its images are small"));
   EXPECT_THAT(remarks(graph("float16[n, 64, 200, 180]", "float16[1, 64, 3, 3]", "float16[n, 1, 100, 90]",
                             "pads = [1, 1, 1, 1], strides = [2, 2]")),
               ElementsAre("last: it has strides"));

@@ -166,6 +166,14 @@ TEST(FillChannels, ManyChannelsSuitTheCopyEngine) {
   EXPECT_THAT(after_pass("fill_channels", image_of(196, 64), filling()), HasSubstr("i1 < 200"));
 }
 
+// The last convolution of a flow or depth decoder: matrix instructions, most of whose columns are unused, are faster.
+TEST(FillChannels, FewOutputsOfLongSumsAreFilled) {
+  EXPECT_THAT(after_pass("fill_channels", image_of(18, 3, "float16", 7), filling()), HasSubstr("i1 < 24"));
+  EXPECT_THAT(after_pass("fill_channels", image_of(9, 2, "float16", 9), filling()), HasSubstr("i1 < 16"));
+  for (const std::string& text : {image_of(18, 3), image_of(18, 3, "float32", 7), image_of(12, 3, "float16", 7)})
+    expect_unchanged("fill_channels", text, filling());
+}
+
 // 27 elements of an RGB image's windows are a row of 32; strides, more channels and other devices fold pixels.
 TEST(FillChannels, SmallWindowsOfFewChannelsBecomeChannels) {
   const auto graph = [](int channels, const char* out, const char* attributes) {

@@ -61,6 +61,21 @@ return %4)";
   expect_unchanged("narrow_floats", graph, narrowing());
 }
 
+// Log-softmax, whose values may be added up over hundreds of steps; a softplus is narrowed.
+TEST(NarrowFloats, LogarithmsOfSumsStayInFloat32) {
+  const char* graph = R"(%0 = input float32[n, 16]
+%1 = constant float32[16, 8] {...}
+%2 = matmul float32[i < n, j < 8; k < 16]: %0[i, k], %1[k, j]
+%3 = loop float32[i < n]: sum{r < 8}(exp(%2[i, r]))
+%4 = loop float32[i < n, j < 8]: %2[i, j] - log(%3[i])
+%5 = loop float32[i < n, j < 8]: log(1.0 + exp(%2[i, j]))
+%6 = loop float32[i < n]: max{r < 8}(%4[i, r] + %5[i, r])
+return %6)";
+  const std::string after = after_pass("narrow_floats", graph, narrowing());
+  EXPECT_THAT(after, testing::HasSubstr("loop float32[i0 < n, i1 < 8]"));
+  EXPECT_THAT(after, testing::HasSubstr("float16:16(log(1.0 +"));
+}
+
 TEST(NarrowFloats, ValuesThatLeaveTheRangeStayInFloat32) {
   FuseOptions o = narrowing();
   const std::map<std::string, float, std::less<>> ranges = {{"a", 1e5F}, {"c", 20.0F}};

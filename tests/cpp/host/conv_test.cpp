@@ -209,6 +209,25 @@ TEST(Convolution, TransposedWithEpilogue) {
   expect_equal(d, "transposed");
 }
 
+// oneDNN 3.2's kernel multiplies these channels in several blocks, and would add the bias for each.
+TEST(Convolution, TransposedOfManyChannels) {
+  for (int spatial : {1, 2}) {
+    for (bool bias : {false, true}) {
+      ConvDesc d = plain(spatial, 512, 32, 6, spatial == 1 ? 16 : 4);
+      d.transposed = true;
+      d.stride = {spatial == 1 ? 8 : 2, 2, 1};
+      d.pad_begin = d.pad_end = {1, 1, 0};
+      d.bias = bias;
+      set_out(d);
+      expect_equal(d, fmt::format("{} axes, bias {}", spatial, bias));
+      Dims row(static_cast<std::size_t>(spatial) + 2, 1);
+      row.back() = 32;
+      d.post = {{.kind = Kind::kRelu}, {.kind = Kind::kAddTensor, .dims = row}};
+      expect_equal(d, fmt::format("{} axes, bias {}, epilogue", spatial, bias));
+    }
+  }
+}
+
 TEST(Convolution, ChannelsFirst) {
   for (bool transposed : {false, true}) {
     for (std::int64_t groups : {1, 16}) {
