@@ -197,6 +197,34 @@ TEST(Convolution, Transposed) {
   }
 }
 
+// Strides of which some phases have no taps, more channels than a panel or than one multiplication takes, and operands
+// of the results' size. oneDNN's own kernel is wrong for 512 channels.
+TEST(Convolution, TransposedInPhases) {
+  if (!simd().panel_gemm) GTEST_SKIP() << "a kernel of AVX2 and AVX-512";
+  for (const auto& [in, out, kernel, stride] :
+       {std::array<std::int64_t, 4>{16, 20, 1, 2}, {24, 70, 2, 3}, {32, 64, 4, 2}, {1300, 40, 4, 2}, {512, 64, 4, 2}}) {
+    for (const bool line : {false, true})
+      for (const bool operand : {false, true}) {
+        ConvDesc d = plain(line ? 1 : 2, in, out, 6, kernel);
+        d.transposed = true;
+        d.batch = 2;
+        d.bias = operand;
+        d.threads = operand ? 2 : 1;
+        d.stride = {stride, stride, 1};
+        d.pad_begin = {kernel / 2, kernel / 2, 0};
+        d.pad_end = {kernel / 3, 0, 0};
+        set_out(d);
+        if (operand) d.post = {{.kind = Kind::kAddTensor, .dims = out_dims(d)}, {.kind = Kind::kRelu}};
+        const std::string label = fmt::format("{} to {} channels, kernel {}, stride {}", in, out, kernel, stride);
+        std::string why;
+        const auto found = find_convolution(d, why);
+        ASSERT_TRUE(found) << why;
+        EXPECT_THAT(found->name(), testing::StartsWith("phases of a transposed convolution:")) << label;
+        expect_equal(d, label);
+      }
+  }
+}
+
 TEST(Convolution, TransposedWithEpilogue) {
   ConvDesc d = plain(2, 16, 24, 7, 2);
   d.transposed = true;
