@@ -22,7 +22,7 @@ constexpr std::int64_t kLeastOfThread = 1 << 15;  // multiplications
 constexpr std::int64_t kChunk = 64;               // channels that are computed before the next ones
 constexpr std::int64_t kPackedVectors = 2;        // of channels, whose rows are copied together
 constexpr std::int64_t kLeastPackedTaps = 25;     // fewer read a pixel too rarely: 3x3 takes 1.1 to 2 times as long
-constexpr std::int64_t kLeastCompetition = 2;  // at least, for copies (measured on Zen 5: 2.9 gains nothing, 4 a fifth)
+constexpr double kLeastCompetition = 1.6;         // lines of a place; with 1.5 copies take 1.2 times as long (Zen 5)
 
 constexpr int kFewPixels = 7;
 
@@ -42,7 +42,8 @@ std::int64_t places_of(const ConvDesc& d) {
 
 bool copies_rows(const ConvDesc& d) {
   if (d.kernel[0] * d.kernel[1] < kLeastPackedTaps || d.out_channels % (kPackedVectors * lanes()) != 0) return false;
-  return lines_of(d, simd().depthwise_row_pixels) > kLeastCompetition * places_of(d);
+  return static_cast<double>(lines_of(d, simd().depthwise_row_pixels)) >
+         kLeastCompetition * static_cast<double>(places_of(d));
 }
 
 /// Whether this is faster than oneDNN's kernel, which reads fewer pixels at a time. Where they compete for the cache,
