@@ -350,10 +350,11 @@ class Generator {
 
   // A loop that reads across memory, in strips of square tiles.
   void in_tiles(const Value* out, const FlatLoop& loop, const Across& across) {
-    const Expr along = loop.vars[across.along], strip = loop_var(idx::ceildiv(along->args[0], kStrip));
+    const std::int64_t columns = strip_columns(loop, across);
+    const Expr along = loop.vars[across.along], strip = loop_var(idx::ceildiv(along->args[0], columns));
     Exprs outer(loop.vars.begin(), loop.vars.end() - 1);
     outer[across.along] = strip;
-    const auto [lo, hi] = open_blocks(outer, loop.vars.back(), kTileRun, cost_of(loop.body) * Expr(kStrip));
+    const auto [lo, hi] = open_blocks(outer, loop.vars.back(), kTileRun, cost_of(loop.body) * Expr(columns));
     TransposedTiles(emit_, loop, across, [&](const std::string& x) {
       store(out, loop.offset, x);
     }).strip(emit_.value(strip), lo, hi);

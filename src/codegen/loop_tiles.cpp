@@ -1,14 +1,23 @@
 // See loop_tiles.h.
 #include "codegen/loop_tiles.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace sardonyx::codegen {
 
+std::int64_t strip_columns(const FlatLoop& loop, const Across& across) {
+  constexpr std::int64_t kMost = 64;
+  std::int64_t columns = 0;
+  const bool whole = is_const_int(loop.vars[across.along]->args[0], columns) && columns % kSide == 0;
+  const auto wide = [](const Expr& x) { return size_of(x->dtype) >= 4; };
+  return whole && std::ranges::all_of(across.loads, wide) ? kSide : kMost;
+}
+
 void TransposedTiles::strip(const std::string& number, const std::string& lo, const std::string& hi) {
   const std::string first = emit_.fresh("u"), end = emit_.fresh("u");
-  emit_.line(fmt::format("const i64 {} = {} * {};", first, number, kStrip));
-  emit_.line(fmt::format("const i64 {} = min({} + {}, {});", end, first, kStrip, emit_.value(along_->args[0])));
+  emit_.line(fmt::format("const i64 {} = {} * {};", first, number, columns_));
+  emit_.line(fmt::format("const i64 {} = min({} + {}, {});", end, first, columns_, emit_.value(along_->args[0])));
   const std::string u0 = emit_.fresh("u"), columns = emit_.fresh("n"), t0 = emit_.fresh("v"), rows = emit_.fresh("n");
   emit_.open(fmt::format("for (i64 {0} = {1}; {0} < {2}; {0} += {3})", t0, lo, hi, kSide));
   emit_.line(fmt::format("const i64 {} = min(i64({}), {} - {});", rows, kSide, hi, t0));

@@ -110,6 +110,8 @@ struct FuseOptions {
   bool conv_by_taps = false;
   /// Transposed convolutions become convolutions without strides (fuse/subpixel_convolution.h).
   bool subpixel_convolution = false;
+  /// Without subpixel_convolution, only those to at most so many channels: the phases together fill vectors.
+  std::int64_t subpixel_outputs = 0;
   /// Convolutions with constant weights take the order in which a loop reads their channels (fuse/channel_order.h).
   bool channel_order = false;
   /// Loops whose result is read in another shape take that shape (fuse/compute_views.h).

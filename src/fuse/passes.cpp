@@ -104,9 +104,8 @@ constexpr Pass kPasses[] = {
      [](const FuseOptions& o) { return o.conv_by_taps && !o.disabled; },
      [](PassState& s) { conv_by_taps(s.graph, s.options); }},
     {"subpixel_convolution", "unless fusion is off",
-     "Computes a transposed convolution of one pixel, and with subpixel_convolution others too, as a convolution of "
-     "all "
-     "phases, which a loop puts side by side.",
+     "Computes a transposed convolution of one pixel or to few channels (subpixel_outputs), and with "
+     "subpixel_convolution others too, as a convolution of all phases, which a loop puts side by side.",
      "After types are final, which decide whether the weights are constants of their own; before inlining, which fuses "
      "later operations into the loop.",
      [](const FuseOptions& o) { return !o.disabled; }, [](PassState& s) { subpixel_convolution(s.graph, s.options); }},

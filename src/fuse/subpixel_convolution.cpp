@@ -41,14 +41,14 @@ bool find_taps(Dim& d) {
 }
 
 // Why the convolution stays; null if it is replaced. An empty reason: it has nothing to do with this pass.
-// `all`: also of images of several pixels.
-const char* obstacle(const Node& n, const ConvOp& c, const std::unordered_set<const Node*>& constants, bool all,
-                     Phases& p) {
+const char* obstacle(const Node& n, const ConvOp& c, const std::unordered_set<const Node*>& constants,
+                     const FuseOptions& options, Phases& p) {
   const Value *x = n.inputs[0], *w = n.inputs[1], *out = n.outputs[0];
   if (!c.transposed || !is_float(x->dtype)) return "";
   if (c.groups != 1 || c.zeros != 0 || c.padding != 0) return "it has groups";
   if (!constants.count(w->producer)) return "its weights are not constant";
   if (!is_const_int(w->shape[0], p.channels) || !is_const_int(w->shape[1], p.outputs)) return "its sizes are unknown";
+  const bool all = options.subpixel_convolution || p.outputs <= options.subpixel_outputs;
   std::int64_t before = 1, after = 1;
   for (std::size_t k = 0; k < c.strides.size(); ++k) {
     Dim d;
@@ -60,7 +60,7 @@ const char* obstacle(const Node& n, const ConvOp& c, const std::unordered_set<co
     std::int64_t results = 0;
     d.single = is_const(x->shape[k + 2], 1) && is_const_int(out->shape[k + 2], results) && results > 0;
     if (d.single) d.stride = results;
-    if (!all && !d.single) return "";
+    if (!all && !d.single) return "";  // images of several pixels
     d.size = idx::ceildiv(out->shape[k + 2], d.stride);
     if (!find_taps(d) || !is_const_int(d.size - x->shape[k + 2] + Expr(d.first + d.taps - 1), d.pad_end) ||
         d.pad_end < 0)
@@ -141,7 +141,7 @@ void subpixel_convolution(Graph& g, const FuseOptions& options) {
     const auto* c = n.as<ConvOp>();
     if (!c || constants.count(&n)) continue;
     Phases p;
-    if (const char* why = obstacle(n, *c, constants, options.subpixel_convolution, p)) {
+    if (const char* why = obstacle(n, *c, constants, options, p)) {
       if (*why) remark(options, "subpixel_convolution", n.origin, [&] { return std::string(why); });
       continue;
     }

@@ -10,7 +10,6 @@ namespace {
 struct Pass {
   dnnl::primitive primitive;
   dnnl::memory::desc operand;  ///< zero if the step has no tensor
-  bool bias = false;           ///< whether that tensor is the bias
 };
 
 class EpilogueKernel : public TileKernel {
@@ -26,14 +25,11 @@ class EpilogueKernel : public TileKernel {
   void run(const TileArgs& args) const override {
     TileArgs bare = args;
     bare.operands = {};
-    if (adds_bias()) bare.bias = nullptr;
     inner_->run(bare);
     with_threads(threads_, [&] { apply(args); });
   }
 
  private:
-  bool adds_bias() const { return !passes_.empty() && passes_.front().bias; }
-
   void apply(const TileArgs& args) const {
     dnnl::stream stream(cpu_engine());
     const dnnl::memory out(out_, cpu_engine(), args.out);
@@ -41,8 +37,7 @@ class EpilogueKernel : public TileKernel {
     for (const Pass& pass : passes_) {
       std::unordered_map<int, dnnl::memory> arguments{{DNNL_ARG_SRC_0, out}, {DNNL_ARG_DST, out}};
       if (!pass.operand.is_zero()) {
-        const void* data = pass.bias ? args.bias : args.operands[operand++];
-        arguments[DNNL_ARG_SRC_1] = {pass.operand, cpu_engine(), const_cast<void*>(data)};
+        arguments[DNNL_ARG_SRC_1] = {pass.operand, cpu_engine(), const_cast<void*>(args.operands[operand++])};
       }
       pass.primitive.execute(stream, arguments);
     }
@@ -58,16 +53,9 @@ class EpilogueKernel : public TileKernel {
 }  // namespace
 
 std::shared_ptr<const TileKernel> make_epilogue_kernel(std::shared_ptr<const TileKernel> inner,
-                                                       const dnnl::memory::desc& out, const dnnl::memory::desc& bias,
-                                                       const std::vector<PostOp>& post,
+                                                       const dnnl::memory::desc& out, const std::vector<PostOp>& post,
                                                        const std::vector<dnnl::memory::desc>& operands, int threads) {
   std::vector<Pass> passes;
-  if (!bias.is_zero()) {
-    const dnnl::binary::primitive_desc pd(cpu_engine(), dnnl::algorithm::binary_add, out, bias, out,
-                                          dnnl::primitive_attr(), true);
-    if (!pd.get(true)) return nullptr;
-    passes.push_back({dnnl::binary(pd), bias, true});
-  }
   std::size_t operand = 0;
   for (const PostOp& op : post) {
     // Built as a oneDNN post-op and taken apart again, so that the mapping of kinds exists only once.
@@ -80,7 +68,7 @@ std::shared_ptr<const TileKernel> make_epilogue_kernel(std::shared_ptr<const Til
       one.get_params_binary(0, algorithm, unused);
       const dnnl::binary::primitive_desc pd(cpu_engine(), algorithm, out, second, out, dnnl::primitive_attr(), true);
       if (!pd.get(true)) return nullptr;
-      passes.push_back({dnnl::binary(pd), second, false});
+      passes.push_back({dnnl::binary(pd), second});
     } else {
       float alpha = 0, beta = 0;
       one.get_params_eltwise(0, algorithm, alpha, beta);
@@ -88,7 +76,7 @@ std::shared_ptr<const TileKernel> make_epilogue_kernel(std::shared_ptr<const Til
       const dnnl::eltwise_forward::primitive_desc pd(cpu_engine(), kind, algorithm, out, out, alpha, beta,
                                                      dnnl::primitive_attr(), true);
       if (!pd.get(true)) return nullptr;
-      passes.push_back({dnnl::eltwise_forward(pd), {}, false});
+      passes.push_back({dnnl::eltwise_forward(pd), {}});
     }
   }
   return std::make_shared<EpilogueKernel>(std::move(inner), out, std::move(passes), threads);

@@ -7,11 +7,10 @@
 
 namespace sardonyx::host {
 
-/// Runs `inner`, which has no epilogue, then adds a bias unless `bias` is zero, and does each step of `post` over its
-/// float32 result. `operands` describe the tensors of those steps that have one. Null if oneDNN cannot do a step.
+/// Runs `inner`, which has no epilogue, then each step of `post` over its float32 result. `operands` describe the
+/// tensors of those steps that have one. Null if oneDNN cannot do a step.
 std::shared_ptr<const TileKernel> make_epilogue_kernel(std::shared_ptr<const TileKernel> inner,
-                                                       const dnnl::memory::desc& out, const dnnl::memory::desc& bias,
-                                                       const std::vector<PostOp>& post,
+                                                       const dnnl::memory::desc& out, const std::vector<PostOp>& post,
                                                        const std::vector<dnnl::memory::desc>& operands, int threads);
 
 }  // namespace sardonyx::host

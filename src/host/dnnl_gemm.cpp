@@ -85,7 +85,7 @@ std::shared_ptr<const TileKernel> find_kernel(const GemmDesc& desc, const GemmPr
   const memory::desc out = matrix(p.batch, p.m, p.n, false, desc.out);
   if (auto few = make_few_rows_kernel(desc, p)) {
     if (desc.post.empty()) return few;
-    if (auto kernel = make_epilogue_kernel(few, out, {}, desc.post, operands_of(desc, p), desc.threads)) return kernel;
+    if (auto kernel = make_epilogue_kernel(few, out, desc.post, operands_of(desc, p), desc.threads)) return kernel;
   }
   if (auto panels = make_panel_kernel(desc, p)) return panels;
   // Prefer a fused matmul, then what takes more passes.
@@ -108,7 +108,7 @@ std::shared_ptr<const TileKernel> find_kernel(const GemmDesc& desc, const GemmPr
   auto bare = half ? nullptr : make_matmul(desc, p, {});
   if (bare && desc.post.empty()) return bare;
   if (bare) {
-    if (auto kernel = make_epilogue_kernel(bare, out, {}, desc.post, operands_of(desc, p), desc.threads)) return kernel;
+    if (auto kernel = make_epilogue_kernel(bare, out, desc.post, operands_of(desc, p), desc.threads)) return kernel;
   }
   why = "oneDNN has no optimised matrix product for these types and this epilogue on this CPU";
   return nullptr;

@@ -31,6 +31,14 @@ VectorLevel vector_level() {
   return has_avx2() ? VectorLevel::kAvx2 : VectorLevel::kBaseline;
 }
 
+std::int64_t l1_cache_bytes() {
+  static const std::int64_t bytes = [] {
+    const long known = sysconf(_SC_LEVEL1_DCACHE_SIZE);
+    return std::int64_t{known > 0 ? known : 1 << 15};
+  }();
+  return bytes;
+}
+
 std::int64_t l2_cache_bytes() {
   static const std::int64_t bytes = [] {
     const long known = sysconf(_SC_LEVEL2_CACHE_SIZE);

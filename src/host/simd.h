@@ -137,15 +137,19 @@ struct DepthwisePixels {
   std::int64_t pixel = 0;  ///< offset in `out` of the first pixel
 };
 
-/// A row of pixels of a depthwise convolution with an epilogue, for filters of 3, 5 or 7 taps along it and a stride of
-/// 1 or 2. At least a vector of channels, and no operands of the output's size unless channels are whole vectors.
+/// A row of pixels of a depthwise convolution with an epilogue, for filters of an odd number of taps along it, 3 to
+/// SimdKernels::depthwise_row_taps, and a stride of 1 or 2. At least a vector of channels.
 struct DepthwiseRow {
-  std::int64_t channels = 0, pixels = 0;
+  std::int64_t channels = 0, pixels = 0;        ///< of `out`
+  std::int64_t from = 0, to = 0;                ///< channels to compute
+  std::int64_t source_step = 0;                 ///< from a pixel of the image to the next one
+  std::int64_t weight_step = 0;                 ///< from a tap to the next one
   int taps = 0, stride = 1;                     ///< along the row
+  int most_pixels = 0;                          ///< side by side; at least 7
   int rows = 0;                                 ///< of the filter that are inside of the image
-  const float* const* sources = nullptr;        ///< where each row's first tap of the first pixel is, inside or not
+  const float* const* sources = nullptr;        ///< each row's first tap of the first pixel, inside or not
   std::int64_t inside_from = 0, inside_to = 0;  ///< columns of the image, from there on
-  const float* const* weights = nullptr;        ///< of each row: [tap][channel]
+  const float* const* weights = nullptr;        ///< of each row, of channel 0
   const float* bias = nullptr;                  ///< or null
   const EpilogueStep* steps = nullptr;
   int step_count = 0;
@@ -185,7 +189,10 @@ struct SimdKernels {
                            const float* panel, int columns, const float* next, float* c);
   WinogradTransforms winograd[kWinogradForms];  ///< by WinogradForm
   void (*depthwise)(const DepthwisePixels& pixels);
-  void (*depthwise_row)(const DepthwiseRow& row);  ///< null without AVX2 and with AVX-512
+  int depthwise_row_pixels, depthwise_row_taps;    ///< most pixels that are computed side by side, most taps
+  void (*depthwise_row)(const DepthwiseRow& row);  ///< null without AVX2
+  /// `count` vectors that are `step` apart, one behind the other. Null without AVX2.
+  void (*pack_vectors)(const float* from, std::int64_t step, std::int64_t count, float* to);
   /// In place, within 3 ulp; a sigmoid below 2^-126 may become 0.
   void (*sigmoid)(float* x, std::int64_t count);
   void (*tanh)(float* x, std::int64_t count);
@@ -199,6 +206,9 @@ enum class VectorLevel { kBaseline, kAvx2, kAvx512 };
 
 /// The widest vectors that this CPU has and oneDNN's limit (ONEDNN_MAX_CPU_ISA) allows; kBaseline where it is not x86.
 VectorLevel vector_level();
+
+/// Size of a core's L1 cache for data; 32 KiB if the system does not say.
+std::int64_t l1_cache_bytes();
 
 /// Size of a core's L2 cache; 1 MiB if the system does not say.
 std::int64_t l2_cache_bytes();

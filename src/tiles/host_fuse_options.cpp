@@ -17,6 +17,7 @@ FuseOptions host_fuse_options() {
   o.copy_viewed_images = true;
   o.split_reductions = true;
   o.few_threads = true;
+  o.subpixel_outputs = 16;
   auto accepts = [](const TileKernel& k, std::string& why) {
     if (k.node->as<MatMulOp>()) return match_gemm(k, why).has_value();
     if (k.node->as<ConvOp>()) return match_conv(k, false, why).has_value();

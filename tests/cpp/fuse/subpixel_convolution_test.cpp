@@ -57,6 +57,21 @@ return %2)",
   EXPECT_THAT(graph("2, 3", "pads = [1, 1, 1, 0], transposed"), testing::HasSubstr("conv float16[n, 384, 1, 1]: %0,"));
 }
 
+TEST(SubpixelConvolution, OnlyFewChannels) {
+  FuseOptions o = any_device();
+  o.subpixel_outputs = 4;
+  for (const int outputs : {4, 5}) {
+    const std::string out = after_pass("subpixel_convolution",
+                                       fmt::format(R"(%0 = input float32[2, 8, 10, 12]
+%1 = constant float32[8, {0}, 4, 4] {{...}}
+%2 = conv float32[2, {0}, 20, 24]: %0, %1 {{strides = [2, 2], pads = [1, 1, 1, 1], transposed}}
+return %2)",
+                                                   outputs),
+                                       o);
+    EXPECT_EQ(out.find("transposed") != out.npos, outputs == 5) << out;
+  }
+}
+
 TEST(SubpixelConvolution, OthersStay) {
   const auto stays = [](std::string_view weights, std::string_view out, std::string_view attributes) {
     expect_unchanged("subpixel_convolution",

@@ -178,56 +178,6 @@ TEST(Convolution, OneAndThreeAxes) {
   }
 }
 
-TEST(Convolution, Transposed) {
-  for (int spatial : {1, 2, 3}) {
-    for (const auto& [in, out, groups] :
-         {std::array<std::int64_t, 3>{3, 5, 1}, {16, 24, 1}, {32, 32, 1}, {8, 12, 4}, {16, 16, 16}}) {
-      for (int bits = 0; bits < 8; ++bits) {
-        ConvDesc d = plain(spatial, in, out, 5, 3);
-        d.transposed = true;
-        d.groups = groups;
-        d.bias = bits & 1;
-        if (bits & 2) d.stride = {2, 2, 2}, d.pad_begin = {1, 0, 1}, d.pad_end = {0, 1, 1};
-        if (bits & 4) d.dilation = {2, 1, 2};
-        set_out(d, bits & 2 ? 1 : 0);
-        expect_equal(
-            d, fmt::format("{} axes, {} to {} channels in {} groups, variant {}", spatial, in, out, groups, bits));
-      }
-    }
-  }
-}
-
-TEST(Convolution, TransposedWithEpilogue) {
-  ConvDesc d = plain(2, 16, 24, 7, 2);
-  d.transposed = true;
-  d.stride = {2, 2, 1};
-  d.bias = true;
-  set_out(d);
-  d.post = {{.kind = Kind::kMulTensor, .dims = {1, 1, 1, 24}},
-            {.kind = Kind::kAddTensor, .dims = {1, 1, 1, 24}},
-            {.kind = Kind::kRelu}};
-  expect_equal(d, "transposed");
-}
-
-// oneDNN 3.2's kernel multiplies these channels in several blocks, and would add the bias for each.
-TEST(Convolution, TransposedOfManyChannels) {
-  for (int spatial : {1, 2}) {
-    for (bool bias : {false, true}) {
-      ConvDesc d = plain(spatial, 512, 32, 6, spatial == 1 ? 16 : 4);
-      d.transposed = true;
-      d.stride = {spatial == 1 ? 8 : 2, 2, 1};
-      d.pad_begin = d.pad_end = {1, 1, 0};
-      d.bias = bias;
-      set_out(d);
-      expect_equal(d, fmt::format("{} axes, bias {}", spatial, bias));
-      Dims row(static_cast<std::size_t>(spatial) + 2, 1);
-      row.back() = 32;
-      d.post = {{.kind = Kind::kRelu}, {.kind = Kind::kAddTensor, .dims = row}};
-      expect_equal(d, fmt::format("{} axes, bias {}, epilogue", spatial, bias));
-    }
-  }
-}
-
 TEST(Convolution, ChannelsFirst) {
   for (bool transposed : {false, true}) {
     for (std::int64_t groups : {1, 16}) {
