@@ -13,7 +13,7 @@ namespace sardonyx {
 namespace {
 
 constexpr DType kF64 = DType::kFloat64;
-constexpr int kRoutineFrom = 96;                           // complex elements: fewer are one matrix product,
+constexpr int kRoutineFrom = 64;                           // complex elements: fewer are one matrix product,
 constexpr std::int64_t kSplitFrom = 512;                   // and so are transforms up to here that are no routine
 constexpr std::int64_t kMaxTable = std::int64_t{1} << 22;  // elements of a matrix kept as a constant
 
