@@ -297,13 +297,12 @@ class Routine {
     const char* t = element(in(0).dtype);
     if (!t || !known(0)) return false;
     const auto& d = in(0).shape;
-    const Expr k = out(0).shape[1], n = d[1], rows = d[0] * d[2];
     const char* largest = param(0) != 0 ? "true" : "false";
-    const Expr any = compare(Op::kGt, k, Expr(0));
+    const Expr k = out(0).shape[1], n = d[1], rows = d[0] * d[2], any = compare(Op::kGt, k, Expr(0));
     r.limit = n;
     std::int64_t few = 0, size = 0;
-    const bool n_known = is_const_int(n, size);
-    if (is_const_int(k, few) && few <= kTopkInWave && n_known && size <= kTopkRow && size_of(in(0).dtype) < 8) {
+    const bool n_known = is_const_int(n, size), k_known = is_const_int(k, few);
+    if (k_known && few <= kTopkInWave && n_known && size <= kTopkRow && size_of(in(0).dtype) < 8) {
       // A power of two: LLVM 22 fails to compile five items a lane for gfx942.
       const auto most = std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(size, 64)));
       launch(fmt::format("routine_topk_waves<{}, {}>(b0, b1, b2, s0, s1, s2, s3);", largest, most),
@@ -312,9 +311,10 @@ class Routine {
       r.launches.back().kernel.bounds = {.threads = kGpuThreads, .min_blocks = 3};  // else NVIDIA takes all registers
       return true;
     }
-    const bool k_known = is_const_int(k, few);
-    const int fits = k_known && few <= kGpuThreads ? kGpuThreads : kSortedInShared;
-    if (n_known && size <= kTopkHeld && (size <= kSortedInShared || (k_known && few <= kSortedInShared))) {
+    const bool few_sorted = (n_known && size <= kSortedInShared) || (k_known && few <= kSortedInShared);
+    const bool held = n_known && size <= kTopkHeld, all_sorted = held && !few_sorted && size_of(in(0).dtype) < 8;
+    const int fits = k_known && few <= kGpuThreads ? kGpuThreads : all_sorted ? kTopkHeld : kSortedInShared;
+    if (held && (few_sorted || all_sorted)) {
       launch(fmt::format("routine_topk_rows<{}, {}, {}>(b0, b1, b2, s0, s1, s2, s3);", largest,
                          round_up(size, 2048) / kGpuThreads, fits),
              {0, output(0), output(1)}, {t, t, "i64"}, {output(0), output(1)}, {rows, n, d[2], k},
@@ -334,8 +334,8 @@ class Routine {
                          is_const_int(wide, width) && width <= kTopkHeld ? kTopkHeld / kGpuThreads : 0, fits),
              {0, items}, {t, "u64"}, {items}, {rows, n, d[2], k, part},
              select(logical_and(any, divided), rows * parts * Expr(kWorkgroup), Expr(0)));
-    const bool held = parts_known && count > 1 && k_known && count * few <= 8 * kGpuThreads;
-    launch(fmt::format("routine_topk<{}, {}, {}, {}>(b0, b1, b2, b3, s0, s1, s2, s3, s4);", largest, fits, held,
+    const bool few_found = parts_known && count > 1 && k_known && count * few <= 8 * kGpuThreads;
+    launch(fmt::format("routine_topk<{}, {}, {}, {}>(b0, b1, b2, b3, s0, s1, s2, s3, s4);", largest, fits, few_found,
                        !k_known || few > kSortedInShared),
            {0, output(0), output(1), items}, {t, t, "i64", "u64"}, {output(0), output(1), items},
            {rows, n, d[2], k, part}, select(any, rows * Expr(kWorkgroup), Expr(0)));

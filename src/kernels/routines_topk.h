@@ -17,6 +17,9 @@ SDX_FN u32 item_index(u64 e) { return u32(e); }
 SDX_FN u32 item_index(LongItem e) { return u32(e.index); }
 SDX_FN u32 item_key(u64 e) { return u32(e >> 32); }
 SDX_FN u64 item_key(LongItem e) { return e.key; }
+/// By parts: the compiler would choose between addresses, and keep items in memory.
+SDX_FN u64 pick(bool first, u64 a, u64 b) { return first ? a : b; }
+SDX_FN LongItem pick(bool first, LongItem a, LongItem b) { return {first ? a.key : b.key, first ? a.index : b.index}; }
 SDX_FN bool item_before(u64 a, u64 b) { return a < b; }
 SDX_FN bool item_before(LongItem a, LongItem b) { return a.key < b.key || (a.key == b.key && a.index < b.index); }
 
@@ -219,8 +222,8 @@ SDX_FN void sort_pairs(P& list) {
 #pragma clang loop unroll(full)
       for (u32 c = 0; c < N; ++c) {
         const bool swap = item_before(b[c], a[c]);
-        list[low[c]] = swap ? b[c] : a[c];
-        list[high[c]] = swap ? a[c] : b[c];
+        list[low[c]] = pick(swap, b[c], a[c]);
+        list[high[c]] = pick(swap, a[c], b[c]);
       }
       const u32 span = d == size ? size : 2 * d;  // elements in which a step's pairs lie
       d = d == size ? size / 4 : d / 2;
@@ -247,16 +250,19 @@ SDX_FN void store_sorted(u32 count, u32 k, Store store) {
     return;
   }
   if constexpr (Fits > kThreads) {
-    static_assert(Fits == 8 * kThreads);
-    const u32 all = count <= 2 * kThreads ? 2 * kThreads : count <= 4 * kThreads ? 4 * kThreads : Fits;
+    static_assert(Fits == 8 * kThreads || Fits == 16 * kThreads);
+    u32 all = 2 * kThreads;
+    while (all < count) all *= 2;
     for (u32 j = count + thread_id(); j < all; j += kThreads) list[j] = item_of(U(~U(0)), ~0u);
     barrier();
     if (all == 2 * kThreads)
       sort_pairs<Item<U>, 1>(list);
     else if (all == 4 * kThreads)
       sort_pairs<Item<U>, 2>(list);
-    else
+    else if (all == 8 * kThreads)
       sort_pairs<Item<U>, 4>(list);
+    else if constexpr (Fits > 8 * kThreads)
+      sort_pairs<Item<U>, 8>(list);
     for (u32 j = thread_id(); j < k; j += kThreads) store(j, Item<U>(list[j]));
   }
 }
@@ -265,13 +271,13 @@ SDX_FN void store_sorted(u32 count, u32 k, Store store) {
 inline constexpr u32 kFew = 128;
 
 /// The first k <= n of n items, where k <= Fits: those within a limit are sorted. A list of more items than threads
-/// would take long to sort, so the limit is exact if a loose one lets as many through.
+/// would take long to sort, so the limit is exact if a loose one lets as many through. All items need no limit.
 template <class U, u32 Fits, class Each, class Store>
 SDX_FN void find_first(Each each, u32 n, u32 k, u32 bits, Store store) {
   const u32 fits = k <= kThreads ? kThreads : Fits;
   Limit<U> limit = {U(~U(0)), ~0u};
-  bool exact = n > kThreads && k > kFew;
-  if (n > kThreads && !exact) limit.key = loose_limit<U>(each, k, bits);
+  bool exact = n > kThreads && k > kFew && k < n;
+  if (n > kThreads && k <= kFew) limit.key = loose_limit<U>(each, k, bits);
   u32 count;
 #pragma clang loop unroll(disable)
   for (;;) {
