@@ -111,10 +111,8 @@ class Writer {
       a_.emit(e_);
     b_.emit(e_);
     if (p.shares) e_.named_factors = {{p.columns, std::string(kNamedN)}};
-    if (p.chip.policy.wide_gemv) {
-      if (!rows_) a_.emit_row(e_);
-      b_.emit_row(e_);
-    }
+    if (!rows_) a_.emit_row(e_);
+    b_.emit_row(e_);
     if (c_.end) emit_end();
     const bool loaded = may_load_early(), streams = loaded && p.least_rows <= 1 && b_.streams(loaded_);
     if (loaded) b_.emit_stream(e_);

@@ -5,6 +5,33 @@
 namespace sdx {
 namespace gemm_detail {
 
+template <int N, class T>
+SDX_FN bool loads_packs(const T* p) {
+  return kPackAlignment<T, N> == sizeof(T) || u64(p) % kPackAlignment<T, N> == 0;
+}
+template <int N, class T>
+SDX_FN void copy_pack(const T* from, T* x) {
+  const Pack<T, N> all = load_pack<N>(from);
+  __builtin_memcpy(x, &all, sizeof all);
+}
+/// The first `count` > 0 of V elements that follow one another in memory, in packs where there are as many.
+template <int V, class T>
+SDX_FN void load_part(const T* from, u32 count, T* x) {
+  constexpr int N = V < 4 ? V : 4;
+  if (count >= u32(V) && loads_packs<V>(from)) return copy_pack<V>(from, x);
+  const bool packs = loads_packs<N>(from);
+#pragma clang loop unroll(full)
+  for (int first = 0; first < V; first += N) {
+    if (packs && u32(first + N) <= count) {
+      copy_pack<N>(from + first, x + first);
+      continue;
+    }
+#pragma clang loop unroll(full)
+    for (int e = first; e < first + N; ++e)
+      if (u32(e) < count) x[e] = from[e];
+  }
+}
+
 /// Position in LDS, in chunks of 16 bytes, of chunk `chunk` of row `row`. Rows have at least 4 chunks, swizzled so that
 /// eight rows read at the same chunk use each bank once; on CDNA, where Access::kAcross writes them, also eight rows
 /// that are 8 apart. Except in that case, all tiles of a wave are read from one address and constant offsets.
@@ -71,6 +98,12 @@ struct Loader {
     else
       return p.b(z, row, k, inside);
   }
+  static SDX_FN const T* row_at(const P& p, u32 z, u32 row) {
+    if constexpr (IsA)
+      return p.a_row(z, row);
+    else
+      return p.b_row(z, row);
+  }
   static SDX_FN bool exists(u32 item) { return kPadded || kItems % Threads == 0 || item < kItems; }
   // First row, and chunk, of an item. kAcross: neighbouring lanes load neighbouring rows.
   static SDX_FN u32 row_of(u32 item) {
@@ -121,7 +154,9 @@ struct Loader {
       if constexpr (kAccess == Access::kElements) {
         T x[V] = {};
         if (first + r < (IsA ? p.m : p.n) && k < p.k) {
-          if constexpr (IsA)
+          if constexpr (IsA ? P::kRowsA : P::kRowsB)
+            load_part<V>(row_at(p, z, first + r) + k, p.k - k, x);
+          else if constexpr (IsA)
             p.a_elements(z, first + r, k, x);
           else
             p.b_elements(z, first + r, k, x);
