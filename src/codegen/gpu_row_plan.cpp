@@ -201,6 +201,14 @@ std::int64_t bound_of(const Expr& extent) {
   return 0;
 }
 
+// Rows that there are at least: symbolic sizes count as 1.
+std::int64_t least_rows(const RowPlan& r) {
+  std::int64_t rows = 1, n = 0;
+  for (const Expr& o : r.outer)
+    if (is_const_int(o->args[0], n)) rows *= n;
+  return rows;
+}
+
 // The team for rows of at most `n` elements, of which there are a known number or many.
 std::int64_t team_for(std::int64_t n, const RowPlan& r, std::int64_t few, std::int64_t many) {
   std::int64_t team = 1, items = 0;
@@ -394,7 +402,9 @@ KeptBytes kept_bytes(const RowAccesses& accesses, const RowPlan& r) {
 void choose_team(RowPlan& r, const KeptBytes& kept, std::int64_t most_kept) {
   const Expr& extent = r.var->args[0];
   const std::int64_t v = r.packing.length;
-  const std::int64_t few = v > 1 ? 8 : 2, many = kUsualRowElements;
+  // Elements that are loaded one by one are divided among many threads only where there are few rows: each reduction of
+  // a team costs as much as several elements.
+  const std::int64_t few = v > 1 || least_rows(r) >= kEnoughThreads ? 8 : 2, many = kUsualRowElements;
   std::int64_t n = r.uneven ? bound_of(extent) : 0;
   if (r.uneven && n == 0) {
     r.team = kGpuThreads;
