@@ -1,6 +1,6 @@
 """Architectures of fields that torchvision, transformers and timm leave out, for the zoo: restoration and generation of
-images, detection, matching, volumes, video, sound, time series, texts, graphs, molecules, point clouds, tables, recommendation,
-optical flow and physics.
+images, detection, matching, volumes, video, sound, time series, texts, graphs, molecules, proteins, point clouds, tables, recommendation,
+optical flow, depth, policies and physics.
 
 They are written in the plain style of research code: what an exporter makes of such modules differs from what it makes of
 the libraries' code.
