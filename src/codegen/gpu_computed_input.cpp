@@ -17,6 +17,8 @@ namespace {
 constexpr int kMostInstructions = 160, kMostOfScan = 64;
 // Of an expression that is computed twice: about what it costs to read an element again instead.
 constexpr int kMostTwice = 24;
+// The same of places: 8 bytes each, with checks and strides in 64 bits.
+constexpr int kMostOfPlace = 64;
 constexpr std::size_t kMostLoads = 12;
 constexpr std::int64_t kLeastAcross = 16;  // elements along both variables, from which on a transpose is one
 
@@ -27,7 +29,7 @@ struct Taker {
   int instructions;
 };
 // Rows are computed for each pack of their elements.
-constexpr Taker kTakers[] = {{"scatter", 1, kMostTwice},
+constexpr Taker kTakers[] = {{"scatter", 1, kMostOfPlace},
                              {"scatter", 2, kMostInstructions},
                              {"scan", 0, kMostOfScan},
                              {"fourier", 0, kMostOfScan}};

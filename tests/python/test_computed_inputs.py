@@ -70,6 +70,30 @@ def test_messages(chip, dtype, reduction, size):
     compare(messages(reduction, size, dtype), chip, *feeds, atol=0)
 
 
+SPLATS = """g (float[n, 6, e] updates, int64[n, 1, e] target) => (float[n, 6, 50] y) {
+      shape = Shape (updates)
+      indices = Expand (target, shape)
+      start = Constant <value_ints = [0]> ()
+      stop = Constant <value_ints = [1]> ()
+      tail = Constant <value_ints = [6, 50]> ()
+      zero = Constant <value = float[1] {0.0}> ()
+      ends = Slice (shape, start, stop)
+      whole = Concat <axis = 0> (ends, tail)
+      zeros = Expand (zero, whole)
+      y = ScatterElements <axis = 2, reduction = "add"> (zeros, indices, updates)
+    }"""
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_places_that_all_channels_share(chip, tmp_path):
+    """Where pixels are moved to: indices with their checks are not stored for each channel."""
+    g = np.random.default_rng(3)
+    updates = g.integers(-3, 4, (2, 6, 300)).astype(np.float32)
+    compare(SPLATS, chip, {"updates": updates, "target": g.integers(-50, 50, (2, 1, 300))}, atol=0)
+    kernels, _ = steps_of(SPLATS, tmp_path)
+    assert len(kernels) == 2, kernels
+
+
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("reduction", ["mul", "none"])
 def test_products_and_replacements(chip, reduction):
