@@ -17,11 +17,13 @@ SDX_FN u32 item_index(u64 e) { return u32(e); }
 SDX_FN u32 item_index(LongItem e) { return u32(e.index); }
 SDX_FN u32 item_key(u64 e) { return u32(e >> 32); }
 SDX_FN u64 item_key(LongItem e) { return e.key; }
-/// By parts: the compiler would choose between addresses, and keep items in memory.
-SDX_FN u64 pick(bool first, u64 a, u64 b) { return first ? a : b; }
-SDX_FN LongItem pick(bool first, LongItem a, LongItem b) { return {first ? a.key : b.key, first ? a.index : b.index}; }
 SDX_FN bool item_before(u64 a, u64 b) { return a < b; }
 SDX_FN bool item_before(LongItem a, LongItem b) { return a.key < b.key || (a.key == b.key && a.index < b.index); }
+/// One of two items. A conditional expression of structs would select an address, and keep both in scratch memory.
+SDX_FN u64 item_if(bool first, u64 a, u64 b) { return first ? a : b; }
+SDX_FN LongItem item_if(bool first, LongItem a, LongItem b) {
+  return {first ? a.key : b.key, first ? a.index : b.index};
+}
 
 /// Bits of a key. Floats of 16 bits have keys of 16: half as many to search.
 template <class T>
@@ -222,8 +224,8 @@ SDX_FN void sort_pairs(P& list) {
 #pragma clang loop unroll(full)
       for (u32 c = 0; c < N; ++c) {
         const bool swap = item_before(b[c], a[c]);
-        list[low[c]] = pick(swap, b[c], a[c]);
-        list[high[c]] = pick(swap, a[c], b[c]);
+        list[low[c]] = item_if(swap, b[c], a[c]);
+        list[high[c]] = item_if(swap, a[c], b[c]);
       }
       const u32 span = d == size ? size : 2 * d;  // elements in which a step's pairs lie
       d = d == size ? size / 4 : d / 2;
@@ -271,13 +273,21 @@ SDX_FN void store_sorted(u32 count, u32 k, Store store) {
 inline constexpr u32 kFew = 128;
 
 /// The first k <= n of n items, where k <= Fits: those within a limit are sorted. A list of more items than threads
-/// would take long to sort, so the limit is exact if a loose one lets as many through. All items need no limit.
+/// would take long to sort, so the limit is exact if a loose one lets as many through. If all are wanted, their indices
+/// are 0 to n - 1, and there is nothing to select.
 template <class U, u32 Fits, class Each, class Store>
 SDX_FN void find_first(Each each, u32 n, u32 k, u32 bits, Store store) {
+  if (k == n) {
+    each([&](U key, u32 index) { topk_items<Item<U>, Fits>[index] = item_of(key, index); });
+    barrier();
+    store_sorted<U, Fits>(n, k, store);
+    barrier();
+    return;
+  }
   const u32 fits = k <= kThreads ? kThreads : Fits;
   Limit<U> limit = {U(~U(0)), ~0u};
-  bool exact = n > kThreads && k > kFew && k < n;
-  if (n > kThreads && k <= kFew) limit.key = loose_limit<U>(each, k, bits);
+  bool exact = n > kThreads && k > kFew;
+  if (n > kThreads && !exact) limit.key = loose_limit<U>(each, k, bits);
   u32 count;
 #pragma clang loop unroll(disable)
   for (;;) {
@@ -394,7 +404,7 @@ SDX_FN void routine_topk(const T* x, T* values, i64* indices, u64* workspace, i6
         find_first<U, Fits>(each, count, u32(k), bits, store);
       } else {
         auto* sorted = (Item<U>*)workspace + r * k;
-        const Limit<U> limit = exact_limit<U>(each, u64(k), bits);
+        const Limit<U> limit = k < n ? exact_limit<U>(each, u64(k), bits) : Limit<U>{U(~U(0)), ~0u};
         collect<U>(each, [&](U key, u32 index) { return limit.takes(key, index); }, sorted, u32(k));
         sort_workgroup<Item<U>>(sorted, k, [](Item<U> a, Item<U> b) { return item_before(a, b); });
         for (i64 j = thread_id(); j < k; j += kThreads) store(u32(j), sorted[j]);

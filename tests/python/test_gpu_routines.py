@@ -313,30 +313,6 @@ def test_boxes(chip):
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize(
-    "dtype, n", [("int64", 300), ("int64", 1500), ("float", 2300), ("float16", 4096), ("int32", 3000)]
-)
-def test_whole_sorts(chip, dtype, n):
-    """Rows of a known size, of which all elements are wanted, many of them equal."""
-    text = f"""g ({dtype}[rows, {n}] x) => ({dtype}[rows, {n}] y, int64[rows, {n}] at) {{
-      k = Constant <value = int64[1] {{{n}}}> ()
-      y, at = TopK <largest = 0> (x, k)
-    }}"""
-    compare(text, chip, {"x": rand(T[dtype], 3, n, scale=500)})
-
-
-def test_items_of_64_bits_are_in_registers(tmp_path):
-    path = tmp_path / "model.onnx"
-    onnx.save(
-        parse("g (int64[m, 1024] x, int64[1] k) => (int64[m, a] y, int64[m, a] at) { y, at = TopK (x, k) }"), path
-    )
-    report = cli("compile", path, "--arch", "gfx942", "--report", "-o", tmp_path / "program")
-    rows = [line.split() for line in report.splitlines() if line.strip().startswith("k")]
-    scratch = rows[0].index("scratch")
-    assert rows[1:] and all(row[scratch] == "0" for row in rows[1:])
-
-
-@pytest.mark.parametrize("chip", CHIPS)
 def test_determinants(chip):
     text = "g (float[b, n, n] x) => (float[b] y) { y = Det (x) }"
     singular = np.ones((2, 3, 3), np.float32)
