@@ -21,7 +21,9 @@ def export(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], path: path
     whether its batch is symbolic ("batch"); where the exporter refuses that, the batch is that of the inputs."""
     for symbolic in (True, False):
         try:
-            with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            # An order of contractions that opt_einsum chooses would fix the batch.
+            einsum = torch.backends.opt_einsum.flags(enabled=False)
+            with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), einsum:
                 warnings.simplefilter("ignore")
                 export_as(module, inputs, path, exporter, symbolic)
             return symbolic

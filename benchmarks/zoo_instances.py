@@ -255,7 +255,8 @@ class Proposals(nn.Module):
         boxes = boxes.gather(1, which[..., None].expand(-1, -1, 4)).flatten(0, 1)
         owner = torch.arange(batch, device=x.device)[:, None].expand(-1, 300).flatten()
         # Boxes of different images lie apart.
-        kept = nms(boxes + 500.0 * owner[:, None], best.flatten(), 0.7)[:100]
+        kept = nms(boxes + 500.0 * owner[:, None], best.flatten(), 0.7)
+        kept = torch.cat([kept, kept.new_zeros(100)])[torch.arange(100, device=x.device)]
         regions = torch.cat([owner[kept, None].to(boxes.dtype), boxes[kept]], 1).to(level.dtype)
         y = self.head(roi_align(level, regions, 7, 1 / 16, 2, True).flatten(1))
         return self.kind(y), self.box(y)

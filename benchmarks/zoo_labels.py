@@ -51,7 +51,7 @@ def spelled(batch: int, length: int = 40, letters: int = 16) -> tuple[torch.Tens
 
 class Alignment(nn.Module):
     """Scores of a text for sound (CTC's forward algorithm, Graves et al., 2006): log-sums over 100 frames of a recurrent
-    recogniser, and its best path with repetitions and blanks removed."""
+    recogniser; and a path that is given, with repetitions and blanks removed."""
 
     def __init__(self, mels: int = 80, classes: int = 32, hidden: int = 320):
         super().__init__()
@@ -59,7 +59,7 @@ class Alignment(nn.Module):
         self.gru = nn.GRU(256, hidden, 2, batch_first=True, bidirectional=True)
         self.last = nn.Linear(2 * hidden, classes)
 
-    def forward(self, mels: torch.Tensor, text: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, mels: torch.Tensor, text: torch.Tensor, path: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         h = self.gru(self.down(mels).transpose(1, 2))[0]
         chances = (4 * self.last(h)).float().log_softmax(-1)
         batch, frames, _ = chances.shape
@@ -76,7 +76,6 @@ class Alignment(nn.Module):
             two = torch.where(skips, F.pad(alpha, (2, 0), value=-1e5)[:, :-2], never)
             alpha = torch.logsumexp(torch.stack([alpha, one, two]), 0) + emitted[:, k]
         total = torch.logsumexp(alpha[:, -2:], 1)
-        path = chances.argmax(-1)
         kept = (path != 0) & (path != F.pad(path, (1, 0), value=-1)[:, :-1])
         # Kept symbols move to the front, by the number of those before them; the others land behind the end.
         place = torch.where(kept, kept.long().cumsum(1) - 1, frames)
@@ -86,7 +85,8 @@ class Alignment(nn.Module):
 
 def uttered(batch: int, frames: int = 400, letters: int = 30) -> tuple[torch.Tensor, ...]:
     r = seeded()
-    return torch.randn(batch, 80, frames, generator=r), torch.randint(1, 32, (batch, letters), generator=r)
+    mels, text = torch.randn(batch, 80, frames, generator=r), torch.randint(1, 32, (batch, letters), generator=r)
+    return mels, text, torch.randint(0, 32, (batch, frames // 8), generator=r).repeat_interleave(2, 1)
 
 
 class PointerGenerator(nn.Module):

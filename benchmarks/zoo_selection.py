@@ -326,6 +326,7 @@ class ChoosingExperts(nn.Module):
     def experts(self, k: int, x: torch.Tensor) -> torch.Tensor:
         share = (4 * self.router[k](x)).softmax(-1).transpose(1, 2)
         weight, which = share.topk(self.capacity, dim=2)
+        weight = weight - weight[:, :, -1:]  # so that rounding does not decide about much
         count = which.shape[1]
         flat = which.flatten(1)[..., None].expand(-1, -1, x.shape[2])
         taken = x.gather(1, flat).unflatten(1, (count, -1))
