@@ -179,6 +179,23 @@ bool in_parts(const Expr& body, const Expr& var) {
          is_const(body->args[0]->args[1]);
 }
 
+Expr computed_parts(const Expr& body, const Expr& var) {
+  constexpr int kMost = 4;
+  if (body->has_reduce) return {};
+  int count = 0;
+  Expr found;
+  visit(body, [&](const Expr& x) {
+    if (!in_parts(x, var)) return;
+    ++count;
+    found = x;  // the last one is the outermost
+  });
+  if (count == 0 || count > kMost) return {};
+  const auto with = [&](std::size_t side) {
+    return rewrite(body, [&](const Expr& x) { return x.get() == found.get() ? found->args[side] : Expr(); });
+  };
+  return select(found->args[0], with(1), with(2));
+}
+
 bool advances(const Expr& e, const Expr& var) { return is_const(idx::sub(substitute(e, {{var, var + 1}}), e), 1); }
 
 std::optional<Across> reads_across(const FlatLoop& loop, std::int64_t least) {

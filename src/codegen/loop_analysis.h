@@ -44,6 +44,9 @@ std::optional<Across> reads_across(const FlatLoop& loop, std::int64_t least);
 Exprs certain_angles(const Expr& e);
 /// Whether the body selects by what `var` is: a concatenation along the innermost dim.
 bool in_parts(const Expr& body, const Expr& var);
+/// The body of a loop that computes with a concatenation along `var` (quantises it), as a concatenation of what it
+/// computes; empty if there is none, or so many that the loops would take long to compile.
+Expr computed_parts(const Expr& body, const Expr& var);
 /// Whether e at var + 1 is one more than at var.
 bool advances(const Expr& e, const Expr& var);
 /// A kernel whose stages have no variables of their own, as one loop: each stored stage is an output, whose body loads

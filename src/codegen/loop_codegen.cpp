@@ -197,6 +197,8 @@ class Generator {
       return;
     }
     if (in_parts(body, var) && !body->has_reduce) return parts(out, var, body, offset, lo, hi);
+    if (const Expr split = computed_parts(body, var); split && in_parts(split, var))
+      return parts(out, var, split, offset, lo, hi);
     if (is_choice(body, var) && computed_sides(out, var, body, offset) <= kComputedSides)
       return choice(out, var, body, offset, lo, hi);
     if (const Exprs angles = certain_angles(body); !angles.empty())

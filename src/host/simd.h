@@ -191,8 +191,9 @@ struct SimdKernels {
   void (*depthwise)(const DepthwisePixels& pixels);
   int depthwise_row_pixels, depthwise_row_taps;    ///< most pixels that are computed side by side, most taps
   void (*depthwise_row)(const DepthwiseRow& row);  ///< null without AVX2
-  /// `count` vectors that are `step` apart, one behind the other. Null without AVX2.
-  void (*pack_vectors)(const float* from, std::int64_t step, std::int64_t count, float* to);
+  /// `count` vectors that are `step` apart, one behind the other; those `ahead` behind them are prefetched. Null
+  /// without AVX2.
+  void (*pack_vectors)(const float* from, std::int64_t step, std::int64_t count, std::int64_t ahead, float* to);
   /// In place, within 3 ulp; a sigmoid below 2^-126 may become 0.
   void (*sigmoid)(float* x, std::int64_t count);
   void (*tanh)(float* x, std::int64_t count);

@@ -48,3 +48,16 @@ def test_batches_are_as_their_sequences(kind, attributes, hidden, dtype, threads
             alone = compiled(x=x[:, b : b + 1], lengths=lengths[b : b + 1])
             np.testing.assert_allclose(got["y"][:, :, b], alone["y"][:, :, 0], rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(got["last"][:, b], alone["last"][:, 0], rtol=1e-4, atol=1e-5)
+
+
+# Its recurrent weights are in panels too, so that sums have the same order.
+@pytest.mark.parametrize(
+    "kind, attributes", [("RNN", ""), ("GRU", ""), ("GRU", ", linear_before_reset = 1"), ("LSTM", "")]
+)
+@pytest.mark.parametrize("hidden", [20, 128])
+def test_a_long_sequence_alone_is_as_in_a_batch(kind, attributes, hidden):
+    model, numbers = layer(kind, attributes, 12, hidden)
+    compiled = sardonyx.compile(model, threads=1)
+    x = np.random.default_rng(1).standard_normal((16, 2, 12)).astype(numbers)
+    both, alone = (compiled(x=x[:, :n], lengths=np.full(n, 16, np.int32)) for n in (2, 1))
+    assert np.array_equal(both["y"][:, :, :1], alone["y"])

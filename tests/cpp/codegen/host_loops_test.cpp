@@ -62,6 +62,23 @@ TEST(HostLoops, ManyComputedSidesAreOneLoop) {
   EXPECT_EQ(loops(8), 1);
 }
 
+// A loop for each part of a concatenation, also where something is computed with it.
+TEST(HostLoops, ConcatenationsAreComputedPartByPart) {
+  const auto loops = [](int parts) {
+    std::string tensors, body = fmt::format("%{}[n, c]", parts - 1);
+    for (int k = 0; k < parts; ++k) tensors += fmt::format("%{} = input float32[n, 320]\n", k);
+    for (int k = parts - 1; k-- > 0;) body = fmt::format("select(c < {}, %{}[n, c], {})", (k + 1) * 32, k, body);
+    const std::string text = source(fmt::format(
+        "{}%{} = loop float32[n < n, c < 320]: tanh({} * 2.0) + 1.0\nreturn %{}", tensors, parts, body, parts));
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = text.find("assume_safety", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  EXPECT_EQ(loops(2), 2);
+  EXPECT_EQ(loops(4), 4);
+  EXPECT_EQ(loops(8), 1);  // each loop takes milliseconds to compile
+}
+
 // One comparison after the other would take some cycles for each element.
 TEST(HostLoops, LongRowsAreSearchedInLanes) {
   const auto text = [](int length) {
