@@ -24,6 +24,9 @@ constexpr std::int64_t kSplitBlocks = 256;     // workgroups that fill a card
 // Candidates for tuning: maximum number of splits of the keys, minimum keys of each, and maximum number of workgroups.
 constexpr int kMostParts = 32;
 constexpr const char *kFewRows = "few rows", *kOneQuery = "one query";  // with the number of splits that the rule gives
+constexpr const char* kShort = "short";
+constexpr std::int64_t kMostShortKeys = 128, kFarRows = 1 << 20, kShortRegisters = 200;
+constexpr std::int64_t kShortWaves = 4;  // of a SIMD
 constexpr const char* kTwoHeads = "two heads of 64 rows";
 constexpr std::int64_t kMostOneQuery = 1 << 17;  // units: workgroups are counted in 32 bits
 constexpr std::int64_t kFewestKeys = 32, kMostSplitBlocks = 2048;
@@ -42,6 +45,8 @@ class Generator : AttentionSource {
     write();
     set_sizes();
     if (!one_query_text_.empty()) add_one_query();
+    short_ = takes_short();
+    if (short_) add_short();
     if (takes_wgmma()) add_wgmma();
     if (takes_small_tiles()) add_small_tiles();
     if (!always_wgmma()) add_tiles();
@@ -85,7 +90,8 @@ class Generator : AttentionSource {
 
   // Adds a candidate. The rule takes the first candidate whose `by_rule` holds.
   void add(const std::string& name, const Expr& by_rule, const Expr& applies, std::function<Launches()> launches) {
-    g_.choice.candidates.push_back({name, applies, select(by_rule, 0, 1), {}});
+    const bool never = short_ && name != kShort;
+    g_.choice.candidates.push_back({name, applies, never ? Expr(1) : select(by_rule, 0, 1), {}});
     launches_.push_back(std::move(launches));
   }
 
@@ -217,6 +223,44 @@ class Generator : AttentionSource {
     return logical_or(within(units / 2, units), within(2 * units, 3 * units));
   }
 
+  // See kernels/attention_short.h: few keys, all of which fit the registers of a wave.
+  bool takes_short() const {
+    std::int64_t keys = 0;
+    if (chip_.is_nvidia() || size_of(type_) != 2 || !chip_.matrix(type_) || !is_const_int(keys_, keys) || keys < 1 ||
+        keys > kMostShortKeys)
+      return false;
+    for (const Operand* o : {&k_, &v_}) {
+      std::int64_t distance = 0;
+      if (o->gathered || o->numbers || ((o->direct || o->loose) && (!is_const_int(o->distance, distance) || distance < 0 || distance > kFarRows)))
+        return false;
+    }
+    return short_registers(keys) <= kShortRegisters;
+  }
+  // Registers of a lane for keys, values, queries, scores and results.
+  std::int64_t short_registers(std::int64_t keys) const {
+    const MatrixLayout layout = chip_.layout();
+    const std::int64_t step = step_bytes(layout) / 2, vectors = vectors_of_a(layout), sums = 256 / chip_.wave;
+    const auto steps = [&](std::int64_t n) { return (n + step - 1) / step; };
+    const std::int64_t tiles = steps(keys) * step / 16, results = (extent(e_) + 15) / 16;
+    const std::int64_t operands = tiles * steps(extent(d_)) + results * steps(keys) + 2 * steps(extent(d_));
+    return 4 * vectors * operands + sums * (tiles * (column_ ? 2 : 1) + results) + (row_bias_ ? tiles * sums / 2 : 0);
+  }
+  void add_short() {
+    std::int64_t keys = 0;
+    is_const_int(keys_, keys);
+    const std::int64_t unit = column_ ? 1 : group_;
+    const Expr units = batch_ * idx::floordiv(heads_, unit), tiles = idx::ceildiv(queries_ * unit, 16);
+    // Waves of a unit: enough that each SIMD has some.
+    const Expr fill = idx::ceildiv(kShortWaves * chip_.product().units * chip_.simds, idx::max(units, 1));
+    const std::int64_t most = is_const(queries_) && queries_->i * unit <= 16 ? 1 : 2;
+    const Expr passes = idx::ceildiv(tiles, most), parts = idx::max(1, idx::min(passes, fill));
+    add(kShort, compare(Op::kLt, 0, 1), 1, [=, this] {
+      const auto number_of = [](const Expr& size, const char* name) { return is_const(size) ? fmt::format("{}u", size->i) : fmt::format("u32({})", name); };
+      const std::size_t number = kernel(false, fmt::format("attention_short<P, {}, {}>(p, {{{}, {}, {}, {}, {}, nullptr}}, {});\n", keys, most, number_of(queries_, "queries"), keys, number_of(heads_, "heads"), unit, number_of(parts, "splits"), number_of(batch_, "batch")));
+      return Launches{launch(number, idx::ceildiv(units * parts, kGpuThreads / chip_.wave), parts, false)};
+    });
+  }
+
   // CDNA: small tiles are faster where others would leave compute units without work. They read keys and values from
   // LDS for half as many rows, which CDNA 2's matrix units hide. Causal limits give workgroups different amounts of
   // work, which more workgroups balance; with heads beyond 64 elements CDNA 4's LDS is too slow for that.
@@ -327,6 +371,7 @@ class Generator : AttentionSource {
   const TileSelection& selection_;
   const Expr batch_, heads_, queries_, keys_;
   Expr units_, all_rows_, decode_blocks_;
+  bool short_ = false;  ///< the kernel for few keys is always taken
   Expr one_, few_;  ///< bool: sizes have one query per sequence, or few
   std::optional<std::size_t> decode_, merge_;
   GpuChoice g_;
