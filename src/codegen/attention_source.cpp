@@ -46,12 +46,13 @@ void AttentionSource::write_problem() {
       "struct P {{\n  using T = {};\n  using Out = {};\n  enum : int {{ kHeadDim = {}, kValueDim = {}, kQueryDirect "
       "= "
       "{}, kKeyDirect = {}, kValueDirect = {}, kOutDirect = {}, kPlain = {}, kColumn = {}, kBias = {}, kBounds = {}, "
-      "kSink = {}, kZeroEmpty = {}, kWideOut = {}, kQueryLoose = {}, kKeyLoose = {}, kValueLoose = {}, kOutRows = {}, kPageRows = {}, kKeyStride = {}, kValueStride = {} "
+      "kSink = {}, kZeroEmpty = {}, kWideOut = {}, kQueryLoose = {}, kKeyLoose = {}, kValueLoose = {}, kOutRows = {}, "
+      "kPageRows = {}, kKeyStride = {}, kValueStride = {} "
       "}};\n{}{}}};\nconst P p{{{}}};\n",
       storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), extent(e_), int(q_.direct), k_.form(),
       v_.form(), int(out_direct_), int(plain_), int(bool(column_)), int(bool(row_bias_)), int(a_.begin || a_.end),
-      int(bool(a_.sink)), int(a_.zero_empty), int(wide_out_), int(q_.loose), int(k_.loose), int(v_.loose), int(out_rows_), page_rows_, key_stride_, value_stride_, members_, text_,
-      values_);
+      int(bool(a_.sink)), int(a_.zero_empty), int(wide_out_), int(q_.loose), int(k_.loose), int(v_.loose),
+      int(out_rows_), page_rows_, key_stride_, value_stride_, members_, text_, values_);
 }
 
 // The functions of the struct of kernels/attention_step_mma.h: for one query per sequence, and keys and values in the

@@ -2,10 +2,10 @@
 // its keys and values in registers. Nothing goes through LDS and no wave waits for another. The tiles of attention.h
 // would be mostly empty for short sequences, and a workgroup's chain of loads and barriers would serve one head.
 //
-// All scores of a query are known at once, so there is one pass of softmax and nothing is rescaled. Values are loaded as
-// rows, like keys. The operand of the second GEMM needs them along the keys: a product with a matrix of ones and zeros
-// transposes them, without rounding. That matrix also gives each lane neighbouring elements of the result. An infinity
-// or a NaN in a value becomes NaN in all elements of a row that one matrix instruction multiplies.
+// All scores of a query are known at once, so there is one pass of softmax and nothing is rescaled. Values are loaded
+// as rows, like keys. The operand of the second GEMM needs them along the keys: a product with a matrix of ones and
+// zeros transposes them, without rounding. That matrix also gives each lane neighbouring elements of the result. An
+// infinity or a NaN in a value becomes NaN in all elements of a row that one matrix instruction multiplies.
 //
 // Besides what attention.h requires, P has
 //   kQueryLoose, kKeyLoose, kValueLoose   rows are contiguous but not aligned, and at least 16 bytes long: there are
@@ -16,7 +16,7 @@
 
 namespace sdx {
 
-template <class P, int kKeyCount, int kTilesQ>
+template <class P, int kKeyCount, int kTilesQ, bool kOnce>
 struct AttentionShort : AttentionKernel<P, kManyQueries> {
   using Base = AttentionKernel<P, kManyQueries>;
   using Base::kFamily, Base::kVec, Base::kSteps, Base::kTilesV, Base::kCount, Base::kVectorsQ;
@@ -32,7 +32,7 @@ struct AttentionShort : AttentionKernel<P, kManyQueries> {
   using Queries = vec16[kSteps][kVectorsQ];
   using Keys = vec16[kTilesK][kSteps][M::kVectorsA];
   using Rows = vec16[kTilesK][kTilesV * 16 / kStep + 1][M::kVectorsA];
-  using Values = vec16[kStepsV][kTilesV][M::kVectorsB];
+  using Values = vec16[kStepsV][M::kVectorsB];  // of a tile of results
   using Column = f32[P::kColumn != 0 ? kTilesK : 1][kCount];
 
   // ---- vectors of rows. Of one that the row's end cuts, the row's last kVec elements are loaded, of which the first
@@ -51,13 +51,12 @@ struct AttentionShort : AttentionKernel<P, kManyQueries> {
   static SDX_FN vec16 without(vec16 x, u32 count) {
     vec16 kept;
 #pragma clang loop unroll(full)
-    for (u32 w = 0; w < 4; ++w)
-      kept[w] = x[w] & ((2 * w < count ? 0 : 0xffff) | (2 * w + 1 < count ? 0 : 0xffff0000));
+    for (u32 w = 0; w < 4; ++w) kept[w] = x[w] & ((2 * w < count ? 0 : 0xffff) | (2 * w + 1 < count ? 0 : 0xffff0000));
     return kept;
   }
   template <bool kAligned>
   static SDX_FN vec16 load_vector(const T* from, u32 at) {
-    using Loose = u32 __attribute__((ext_vector_type(4), aligned(2)));
+    typedef u32 Loose __attribute__((ext_vector_type(4), aligned(2)));  // an alias would lose the alignment
     const auto address = (const char*)from + u32(at * sizeof(T));
     if constexpr (kAligned) return *(const vec16*)address;
     return *(const Loose*)address;
@@ -89,8 +88,7 @@ struct AttentionShort : AttentionKernel<P, kManyQueries> {
     if constexpr (P::kHeadDim % kStep != 0)
 #pragma clang loop unroll(full)
       for (u32 v = 0; v < kVectorsQ; ++v)
-        q[kSteps - 1][v] =
-            without(q[kSteps - 1][v], repeated<P::kHeadDim>((kSteps - 1) * kChunks + M::chunk(lane, v)));
+        q[kSteps - 1][v] = without(q[kSteps - 1][v], repeated<P::kHeadDim>((kSteps - 1) * kChunks + M::chunk(lane, v)));
   }
   /// The key that is row r of tile j; rows past the end repeat the last key.
   static SDX_FN u32 key_of_row(u32 j, u32 r) {
@@ -104,12 +102,12 @@ struct AttentionShort : AttentionKernel<P, kManyQueries> {
       for (u32 s = 0; s < kSteps; ++s)
 #pragma clang loop unroll(full)
         for (u32 v = 0; v < M::kVectorsA; ++v) {
-          const u32 t = key_of_row(j, M::row_a(lane, v)),
-                    at = vector_at<P::kHeadDim>(s * kChunks + M::chunk(lane, v));
+          const u32 t = key_of_row(j, M::row_a(lane, v)), at = vector_at<P::kHeadDim>(s * kChunks + M::chunk(lane, v));
           if constexpr (P::kKeyDirect != 0 || P::kKeyLoose != 0)
             k[j][s][v] = load_vector<P::kKeyDirect != 0>(p.key(b, h0), t * u32(p.key_row()) + at);
           else
-            k[j][s][v] = load_elements<P::kHeadDim>(at, [&](i64 d) SDX_LAMBDA { return T(p.key_at(b, h0, i64(t), d)); });
+            k[j][s][v] =
+                load_elements<P::kHeadDim>(at, [&](i64 d) SDX_LAMBDA { return T(p.key_at(b, h0, i64(t), d)); });
         }
   }
   SDX_FN void load_values(Rows& x) const {
@@ -119,8 +117,7 @@ struct AttentionShort : AttentionKernel<P, kManyQueries> {
       for (u32 s = 0; s * kStep < P::kValueDim; ++s)
 #pragma clang loop unroll(full)
         for (u32 v = 0; v < M::kVectorsA; ++v) {
-          const u32 t = key_of_row(j, M::row_a(lane, v)),
-                    at = vector_at<P::kValueDim>(s * kChunks + M::chunk(lane, v));
+          const u32 t = key_of_row(j, M::row_a(lane, v)), at = vector_at<P::kValueDim>(s * kChunks + M::chunk(lane, v));
           if constexpr (P::kValueDirect != 0 || P::kValueLoose != 0)
             x[j][s][v] = load_vector<P::kValueDirect != 0>(p.value(b, h0), t * u32(p.value_row()) + at);
           else
@@ -161,24 +158,24 @@ struct AttentionShort : AttentionKernel<P, kManyQueries> {
       for (u32 w = 0; w < 4; ++w) x[v][w] = k / 2 == w ? one : 0;
     }
   }
-  SDX_FN void transpose(const Rows& x, Values& values) const {
+  /// Operands of tile c of the second GEMM's results.
+  SDX_FN void transpose(const Rows& x, u32 c, Values& values) const {
+    const u32 s = c * 16 / kStep;
+    vec16 select[M::kVectorsB];
+    selector(s, c, select);
+    Scores sums = {};
 #pragma clang loop unroll(full)
-    for (u32 c = 0; c < kTilesV; ++c) {
-      const u32 s = c * 16 / kStep;
-      vec16 select[M::kVectorsB];
-      selector(s, c, select);
-      Scores sums = {};
+    for (u32 j = 0; j < kTilesK; ++j) M::mma(x[j][s], select, sums[j]);
 #pragma clang loop unroll(full)
-      for (u32 j = 0; j < kTilesK; ++j) M::mma(x[j][s], select, sums[j]);
-#pragma clang loop unroll(full)
-      for (u32 k = 0; k < kStepsV; ++k) this->pack_probabilities(sums, k, values[k][c]);
-    }
+    for (u32 k = 0; k < kStepsV; ++k) this->pack_probabilities(sums, k, values[k]);
   }
 
   // ---- scores
   SDX_FN u32 key_of(u32 j, u32 e) const { return Base::key_at(j, M::acc_row(lane, e)); }
   /// Whether all keys of tile j exist.
-  static constexpr bool is_whole(u32 j) { return (j / 2 + 1) * 32 <= kKeyCount || (kStep == 16 && (j + 1) * 16 <= kKeyCount); }
+  static constexpr bool is_whole(u32 j) {
+    return (j / 2 + 1) * 32 <= kKeyCount || (kStep == 16 && (j + 1) * 16 <= kKeyCount);
+  }
   SDX_FN void load_column(Column& column) const {
     if constexpr (P::kColumn != 0)
 #pragma clang loop unroll(full)
@@ -191,7 +188,7 @@ struct AttentionShort : AttentionKernel<P, kManyQueries> {
   }
   /// Of the bias of a query, the vector whose first element is that of lane's first key of tile j.
   SDX_FN vec<u16, 8> load_bias(const u16* bias, u32 j) const {
-    using Loose = u16 __attribute__((ext_vector_type(8), aligned(2)));
+    typedef u16 Loose __attribute__((ext_vector_type(8), aligned(2)));
     const u32 t = key_of(j, 0);
     constexpr u32 kCut = kKeyCount % 8;
     if (is_whole(j) || kCut == 0) return *(const Loose*)(bias + (is_whole(j) || t < kKeyCount ? t : 0));
@@ -295,118 +292,143 @@ struct AttentionShort : AttentionKernel<P, kManyQueries> {
 #pragma clang loop unroll(full)
       for (u32 k = 0; k < kRun; ++k) to[i64(d + k) * p.out_step()] = run.x[k];
   }
-  /// Tiles of the second GEMM in which a lane's results are neighbours: pairs, or single ones.
-  template <int kFirst>
-  SDX_FN void store_from(const Row& row, f32 scale, const Sums (&acc)[kTilesV]) const {
-    if constexpr (kFirst < kTilesV) {
-      constexpr int kTiles = kFamily == MatrixFamily::kMfma && kFirst + 1 < kTilesV ? 2 : 1, kMany = kTiles * kCount;
-      const auto x = [&](u32 k) SDX_LAMBDA { return acc[kFirst + k / kCount][k % kCount] * scale; };
-      const u32 d = value_at(kFirst, M::acc_row(lane, 0));
-      if constexpr ((kFirst + kTiles) * 16 <= P::kValueDim) {
-        store_run<kMany>(row, d, x);
-      } else {
-        constexpr int kRun = P::kValueDim % 8 == 0 && kMany >= 8 ? 8 : P::kValueDim % 4 == 0 ? 4 : P::kValueDim % 2 == 0 ? 2 : 1;
+  /// Stores the results of kTiles tiles from c on, in which a lane has neighbours.
+  template <int kTiles>
+  SDX_FN void store(const Row& row, u32 c, f32 scale, const Sums (&acc)[kTiles]) const {
+    constexpr int kMany = kTiles * kCount, kDim = P::kValueDim;
+    constexpr int kRun = kDim % 8 == 0 && kMany >= 8 ? 8 : kDim % 4 == 0 ? 4 : kDim % 2 == 0 ? 2 : 1;
+    const auto x = [&](u32 k) SDX_LAMBDA { return acc[k / kCount][k % kCount] * scale; };
+    const u32 d = value_at(c, M::acc_row(lane, 0));
+    if ((c + kTiles) * 16 <= kDim) return store_run<kMany>(row, d, x);
 #pragma clang loop unroll(full)
-        for (u32 k = 0; k < kMany; k += kRun)
-          if (d + k < P::kValueDim) store_run<kRun>(row, d + k, [&](u32 i) SDX_LAMBDA { return x(k + i); });
+    for (u32 k = 0; k < kMany; k += kRun)
+      if (d + k < kDim) store_run<kRun>(row, d + k, [&](u32 i) SDX_LAMBDA { return x(k + i); });
+  }
+
+  // ---- tiles of queries, of which a wave has kTilesQ at a time
+  struct Tiles {
+    Row row[kTilesQ];
+    vec16 weights[kTilesQ][kStepsV][M::kVectorsB];
+    f32 top[kTilesQ], total[kTilesQ];
+  };
+  SDX_FN void load_queries(u32 tile, Queries (&q)[kTilesQ]) const {
+#pragma clang loop unroll(full)
+    for (u32 k = 0; k < kTilesQ; ++k) load_queries(tile + k, q[k]);
+  }
+  SDX_FN void score(u32 tile, Queries (&queries)[kTilesQ], const Keys& keys, const Column& column, Tiles& x) const {
+    Biases biases[kTilesQ];
+    Scores scores[kTilesQ] = {};
+#pragma clang loop unroll(full)
+    for (u32 q = 0; q < kTilesQ; ++q) {
+      x.row[q] = row_at((tile + q) * 16 + lane % 16);
+      load_biases(x.row[q], biases[q]);
+      trim(queries[q]);
+    }
+#pragma clang loop unroll(full)
+    for (u32 j = 0; j < kTilesK; ++j)
+#pragma clang loop unroll(full)
+      for (u32 s = 0; s < kSteps; ++s)
+#pragma clang loop unroll(full)
+        for (u32 q = 0; q < kTilesQ; ++q) M::mma(keys[j][s], queries[q][s], scores[q][j]);
+#pragma clang loop unroll(full)
+    for (u32 q = 0; q < kTilesQ; ++q) {
+      finish_scores(x.row[q], column, biases[q], scores[q]);
+      mask(limits(x.row[q]), scores[q]);
+      x.total[q] = weigh(scores[q], x.top[q]);
+#pragma clang loop unroll(full)
+      for (u32 s = 0; s < kStepsV; ++s) this->pack_probabilities(scores[q], s, x.weights[q][s]);
+    }
+  }
+  /// Multiplies with values and stores. operands(c, values): those of tile c of the results.
+  template <class F>
+  SDX_FN void multiply(const Tiles& x, F operands) const {
+    constexpr int kPair = kFamily == MatrixFamily::kMfma ? 2 : 1;
+#pragma clang loop unroll(full)
+    for (u32 c = 0; c < kTilesV; c += kPair) {
+      Sums acc[kTilesQ][kPair] = {};
+#pragma clang loop unroll(full)
+      for (u32 i = 0; i < kPair && c + i < kTilesV; ++i) {
+        Values values;
+        operands(c + i, values);
+#pragma clang loop unroll(full)
+        for (u32 s = 0; s < kStepsV; ++s)
+#pragma clang loop unroll(full)
+          for (u32 q = 0; q < kTilesQ; ++q) M::mma(values[s], x.weights[q][s], acc[q][i]);
       }
-      store_from<kFirst + kTiles>(row, scale, acc);
+#pragma clang loop unroll(full)
+      for (u32 q = 0; q < kTilesQ; ++q) {
+        // Matrix instructions need all lanes: the compiler would move them into the branch.
+#pragma clang loop unroll(full)
+        for (u32 i = 0; i < kPair; ++i) asm volatile("" : "+v"(acc[q][i]));
+        if (!x.row[q].inside) continue;
+        const f32 scale = attention_scale(p, b, x.row[q].h, x.top[q], x.total[q]);
+        if (c + kPair <= kTilesV)
+          store<kPair>(x.row[q], c, scale, acc[q]);
+        else
+          store<1>(x.row[q], c, scale, {acc[q][0]});
+      }
     }
   }
 
   // ---- all work of a wave: kTilesQ tiles of its unit's queries at a time, from kTilesQ * part on
   SDX_FN void run(u32 part, u32 parts) const {
-    const u32 tiles = (rows + 15) / 16;
+    const u32 tiles = (rows + 15) / 16, first = part * kTilesQ, step = parts * kTilesQ;
     Queries queries[kTilesQ];
     Keys keys;
     Rows loaded;
-    Values values;
     Column column;
-#pragma clang loop unroll(full)
-    for (u32 q = 0; q < kTilesQ; ++q) load_queries(part * kTilesQ + q, queries[q]);
+    load_queries(first, queries);
     load_keys(keys);
     load_values(loaded);
     load_column(column);
     if constexpr (P::kBounds != 0) {
       i32 limit = 0;
-      for (u32 tile = part * kTilesQ; tile < tiles; tile += parts * kTilesQ)
+      for (u32 tile = first; tile < tiles; tile += step)
 #pragma clang loop unroll(full)
-        for (u32 q = 0; q < kTilesQ; ++q)
-          limit = Base::larger(limit, limits(row_at((tile + q) * 16 + lane % 16)).high);
+        for (u32 q = 0; q < kTilesQ; ++q) limit = Base::larger(limit, limits(row_at((tile + q) * 16 + lane % 16)).high);
       trim(loaded, u32(reduce_lanes(limit, 16, [](i32 x, i32 y) SDX_LAMBDA { return Base::larger(x, y); })));
     }
-    transpose(loaded, values);
-    for (u32 tile = part * kTilesQ; tile < tiles; tile += parts * kTilesQ) {
-      Row row[kTilesQ];
+    Tiles x;
+    if constexpr (kOnce) {
+      score(first, queries, keys, column, x);
+      multiply(x, [&](u32 c, Values& values) SDX_LAMBDA { transpose(loaded, c, values); });
+      return;
+    }
+    Values values[kTilesV];
+#pragma clang loop unroll(full)
+    for (u32 c = 0; c < kTilesV; ++c) transpose(loaded, c, values[c]);
+    for (u32 tile = first; tile < tiles; tile += step) {
       Queries own[kTilesQ];
-      Biases biases[kTilesQ];
-      Scores scores[kTilesQ] = {};
       __builtin_memcpy(own, queries, sizeof own);
-#pragma clang loop unroll(full)
-      for (u32 q = 0; q < kTilesQ; ++q) {
-        row[q] = row_at((tile + q) * 16 + lane % 16);
-        load_biases(row[q], biases[q]);
-        trim(own[q]);
-      }
-      if (tile + parts * kTilesQ < tiles)
-#pragma clang loop unroll(full)
-        for (u32 q = 0; q < kTilesQ; ++q) load_queries(tile + parts * kTilesQ + q, queries[q]);
-#pragma clang loop unroll(full)
-      for (u32 s = 0; s < kSteps; ++s)
-#pragma clang loop unroll(full)
-        for (u32 j = 0; j < kTilesK; ++j)
-#pragma clang loop unroll(full)
-          for (u32 q = 0; q < kTilesQ; ++q) M::mma(keys[j][s], own[q][s], scores[q][j]);
-      f32 top[kTilesQ], total[kTilesQ];
-#pragma clang loop unroll(full)
-      for (u32 q = 0; q < kTilesQ; ++q) {
-        finish_scores(row[q], column, biases[q], scores[q]);
-        mask(limits(row[q]), scores[q]);
-        total[q] = weigh(scores[q], top[q]);
-      }
-      Sums acc[kTilesQ][kTilesV] = {};
-#pragma clang loop unroll(full)
-      for (u32 s = 0; s < kStepsV; ++s) {
-        vec16 x[kTilesQ][M::kVectorsB];
-#pragma clang loop unroll(full)
-        for (u32 q = 0; q < kTilesQ; ++q) this->pack_probabilities(scores[q], s, x[q]);
-#pragma clang loop unroll(full)
-        for (u32 c = 0; c < kTilesV; ++c)
-#pragma clang loop unroll(full)
-          for (u32 q = 0; q < kTilesQ; ++q) M::mma(values[s][c], x[q], acc[q][c]);
-      }
-      // Matrix instructions need all lanes: the compiler would move them into the branches.
-#pragma clang loop unroll(full)
-      for (u32 q = 0; q < kTilesQ; ++q)
-#pragma clang loop unroll(full)
-        for (u32 c = 0; c < kTilesV; ++c) asm volatile("" : "+v"(acc[q][c]));
-#pragma clang loop unroll(full)
-      for (u32 q = 0; q < kTilesQ; ++q)
-        if (row[q].inside) store_from<0>(row[q], attention_scale(p, b, row[q].h, top[q], total[q]), acc[q]);
+      if (tile + step < tiles) load_queries(tile + step, queries);
+      score(tile, own, keys, column, x);
+      multiply(x, [&](u32 c, Values& v) SDX_LAMBDA { __builtin_memcpy(v, values[c], sizeof v); });
     }
   }
 };
 
 /// Launch: ceil(batch * units * splits / waves of a workgroup) workgroups, or any number from kMostBlocks (gpu.h) on.
 /// Of the queries of a unit, each of `splits` waves has some. kTilesQ: tiles of 16 queries that it has at a time.
-template <class P, int kKeyCount, int kTilesQ>
+/// kOnce: it has no more.
+template <class P, int kKeyCount, int kTilesQ, bool kOnce>
 SDX_FN void attention_short(const P& p, const AttentionSizes& n, u32 batches) {
   constexpr u32 kWaves = kThreads / kWave;
   const u32 thread = thread_id(), wave = uniform(thread / kWave);
-  const u32 units = n.heads / n.heads_per_unit, count = batches * units * n.splits, blocks = (count + kWaves - 1) / kWaves;
+  const u32 units = n.heads / n.heads_per_unit, count = batches * units * n.splits,
+            blocks = (count + kWaves - 1) / kWaves;
   for (u32 block = block_id(); block < blocks; block += late_block_count()) {
     const u32 item = block * kWaves + wave, unit = item / n.splits;
     if (item < count) {
-      const AttentionShort<P, kKeyCount, kTilesQ> k{p,
-                                                    n,
-                                                    nullptr,
-                                                    thread % kWave,
-                                                    0,
-                                                    0,
-                                                    i64(unit / units),
-                                                    i64(unit % units) * n.heads_per_unit,
-                                                    0,
-                                                    n.heads_per_unit * n.queries};
+      const AttentionShort<P, kKeyCount, kTilesQ, kOnce> k{p,
+                                                           n,
+                                                           nullptr,
+                                                           thread % kWave,
+                                                           0,
+                                                           0,
+                                                           i64(unit / units),
+                                                           i64(unit % units) * n.heads_per_unit,
+                                                           0,
+                                                           n.heads_per_unit * n.queries};
       k.run(item % n.splits, n.splits);
     }
     if (!has_more(blocks)) break;
