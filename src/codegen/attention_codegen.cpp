@@ -264,13 +264,16 @@ class Generator : AttentionSource {
     const std::int64_t heads = column_ ? 1 : group_, keys = keys_->i;
     const Expr units = batch_ * idx::floordiv(heads_, heads), tiles = idx::ceildiv(queries_ * heads, 16);
     // On RDNA a wave has one tile of queries, because its registers hold few operands; with 64 keys RDNA 3 has enough
-    // for two, which share the loads. On CDNA it may have several after one another, if each SIMD has a wave.
+    // for two, which share the loads. On CDNA it may have several after one another, if each SIMD has a wave; with half
+    // as many more, CDNA 2 and 3 are faster, while on CDNA 4 L1 is the limit.
     const bool wave32 = chip_.wave == 32;
     const bool pair = !wave32 || (chip_.layout() == MatrixLayout::kWmma11 && short_tiles() == 4 && extent(d_) <= 80);
     const std::int64_t each = pair && !is_const(tiles, 1) ? 2 : 1;
     const bool once = wave32 || short_registers(each) > kShortRegisters;
     const Expr passes = idx::ceildiv(tiles, each);
-    const Expr fill = idx::ceildiv(chip_.product().units * chip_.simds, idx::max(units, 1));
+    const std::int64_t simds = std::int64_t{chip_.product().units} * chip_.simds;
+    const Expr fill =
+        idx::ceildiv(operations_per_clock(chip_, type_) > 2048 ? simds : simds * 3 / 2, idx::max(units, 1));
     const Expr parts = once ? passes : idx::max(1, idx::min(passes, fill));
     add(kShort, short_, 1, [=, this] {
       const auto number = [](const Expr& size, const char* name) {
