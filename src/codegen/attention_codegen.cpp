@@ -227,16 +227,17 @@ class Generator : AttentionSource {
 
   // See kernels/attention_short.h: few keys, all of which fit the registers of a wave.
   bool takes_short() const {
+    const MatrixLayout layout = chip_.layout();
+    const bool whole = layout == MatrixLayout::kWmma11;
     std::int64_t keys = 0;
-    if (chip_.is_nvidia() || size_of(type_) != 2 || !chip_.matrix(type_) || !is_const_int(keys_, keys) || keys < 1 ||
-        keys > kMostShortKeys)
+    if ((layout != MatrixLayout::kMfma && layout != MatrixLayout::kWmma12 && !whole) || size_of(type_) != 2 ||
+        !is_const_int(keys_, keys) || keys < 1 || keys > kMostShortKeys)
       return false;
     const auto is_near = [](const Operand& o) {
       std::int64_t distance = 0;
       return !o.gathered && !o.numbers &&
              (!(o.direct || o.loose) || (is_const_int(o.distance, distance) && distance >= 0 && distance <= kFarRows));
     };
-    const bool whole = chip_.layout() == MatrixLayout::kWmma11;
     return is_near(k_) && is_near(v_) && short_elements() <= (whole ? kMostShortWhole : kMostShortElements);
   }
   // Tiles of 16 keys, in whole steps of the second GEMM.
