@@ -79,6 +79,9 @@ gemv int4 16 28672 4096
 attention 8 12 12 512 512 64 0
 attention 1 16 16 1024 1024 128 1
 attention 1 32 8 1 2048 128 0
+attention 1024 8 8 20 20 24 0 rows
+attention 256 4 4 49 49 32 0 bias
+attention 128 8 8 77 77 64 1
 conv 8 128 28 128 3 1
 conv 8 512 7 512 3 1
 conv 8 1024 14 256 1 1
@@ -226,20 +229,42 @@ def product_case(kind: str, m: int, n: int, k: int) -> Case:
     return Case(made, {"x": half(m, k).astype(of)}, 2 * m * n * k, 2 * (m * k + n * k + m * n))
 
 
-def attention_case(
-    kind: str, b: int, heads: int, key_heads: int, queries: int, keys: int, size: int, causal: int
-) -> Case:
+def attention_case(kind: str, sizes: list[int], options: set[str]) -> Case:
+    """`options`: "bias" adds one of scores, the same for all sequences; with "rows", queries, keys and values of a head lie in one row of a
+    GEMM's result, and so do results."""
     import ml_dtypes
     import numpy as np
-    from onnx import TensorProto, helper
+    from onnx import TensorProto, helper, numpy_helper
 
+    b, heads, key_heads, queries, keys, size, causal = sizes
     shapes = {"q": [b, heads, queries, size], "k": [b, key_heads, keys, size], "v": [b, key_heads, keys, size]}
-    nodes = [helper.make_node("Attention", ["q", "k", "v"], ["y"], is_causal=causal)]
+    moved = 2 * 2 * (math.prod(shapes["q"]) + math.prod(shapes["k"]))
+    weights, names, nodes = [], list(shapes), []
+    if "rows" in options:
+        if (heads, queries) != (key_heads, keys):
+            raise ValueError("queries, keys and values in one row have the same heads and length")
+        shapes = {"x": [b, queries, 3 * heads * size]}
+        constants = {"split": [b, queries, 3, heads, size], "joined": [b, queries, heads * size], "zero": [0]}
+        weights = [numpy_helper.from_array(np.array(v, np.int64), n) for n, v in constants.items()]
+        nodes = [
+            helper.make_node("Reshape", ["x", "split"], ["r"]),
+            helper.make_node("Transpose", ["r"], ["t"], perm=[2, 0, 3, 1, 4]),
+            helper.make_node("Split", ["t"], ["q0", "k0", "v0"], num_outputs=3, axis=0),
+            *(helper.make_node("Squeeze", [f"{n}0", "zero"], [n]) for n in "qkv"),
+        ]
+    if "bias" in options:
+        shapes["bias"] = [1, heads, queries, keys]
+        names.append("bias")
+        moved += 2 * math.prod(shapes["bias"])
+    last = "z" if "rows" in options else "y"
+    nodes.append(helper.make_node("Attention", names, [last], is_causal=causal))
+    if "rows" in options:
+        nodes.append(helper.make_node("Transpose", ["z"], ["w"], perm=[0, 2, 1, 3]))
+        nodes.append(helper.make_node("Reshape", ["w", "joined"], ["y"]))
     t, of = (TensorProto.BFLOAT16, ml_dtypes.bfloat16) if kind == "bf16" else (TensorProto.FLOAT16, np.float16)
-    made = model_of(nodes, {n: (t, s) for n, s in shapes.items()}, t, [])
+    made = model_of(nodes, {n: (t, s) for n, s in shapes.items()}, t, weights)
     feed = {n: half(*s).astype(of) for n, s in shapes.items()}
-    operations = 4 * b * heads * queries * keys * size / (1 + causal)
-    return Case(made, feed, operations, 2 * 2 * (math.prod(shapes["q"]) + math.prod(shapes["k"])))
+    return Case(made, feed, 4 * b * heads * queries * keys * size / (1 + causal), moved)
 
 
 def window_case(family: str, b: int, c: int, size: int, out: int, kernel: int, stride: int) -> Case:
@@ -299,7 +324,7 @@ def rows_case(family: str, shape: list[int], last: str, bf16: bool) -> Case:
 
 
 def case_of(name: str) -> Case:
-    """A problem's model and inputs. gemm, gemv: type (int4, w8: weights in blocks of 32), M, N, K; attention: batch, heads, key heads, queries, keys, head size, causal (after "bf16" if it is not float16);
+    """A problem's model and inputs. gemm, gemv: type (int4, w8: weights in blocks of 32), M, N, K; attention: batch, heads, key heads, queries, keys, head size, causal (after "bf16" if it is not float16), then "bias" and "rows" (attention_case);
     conv: batch, channels, image size, output channels, kernel, stride; depthwise, pool: the same without output channels;
     sum: shape, axis; transpose: shape, permutation; others: shape, after "bf16" if it is not float16."""
     family, *words = name.split()
@@ -307,7 +332,7 @@ def case_of(name: str) -> Case:
         return product_case(words[0], *map(int, words[1:]))
     if family == "attention":
         kind = words.pop(0) if words[0] == "bf16" else "fp16"
-        return attention_case(kind, *map(int, words))
+        return attention_case(kind, [int(w) for w in words[:7]], set(words[7:]))
     if family == "conv":
         return window_case(family, *map(int, words))
     if family in ("depthwise", "pool"):

@@ -24,6 +24,12 @@ constexpr std::int64_t kSplitBlocks = 256;     // workgroups that fill a card
 // Candidates for tuning: maximum number of splits of the keys, minimum keys of each, and maximum number of workgroups.
 constexpr int kMostParts = 32;
 constexpr const char *kFewRows = "few rows", *kOneQuery = "one query";  // with the number of splits that the rule gives
+constexpr const char* kShort = "short";
+// Elements of keys and values of a wave: up to which it is the fastest for any number of waves, and for many; on RDNA 3
+// a lane has all elements of an operand's row.
+constexpr std::int64_t kShortElements = 7000, kMostShortElements = 11000, kMostShortWhole = 10000;
+constexpr std::int64_t kMostShortKeys = 128, kShortRegisters = 220;
+constexpr std::int64_t kFarRows = 1 << 20;  // between two rows whose offsets have 32 bits
 constexpr const char* kTwoHeads = "two heads of 64 rows";
 constexpr std::int64_t kMostOneQuery = 1 << 17;  // units: workgroups are counted in 32 bits
 constexpr std::int64_t kFewestKeys = 32, kMostSplitBlocks = 2048;
@@ -42,6 +48,7 @@ class Generator : AttentionSource {
     write();
     set_sizes();
     if (!one_query_text_.empty()) add_one_query();
+    if (takes_short()) short_ = prefers_short(), add_short();
     if (takes_wgmma()) add_wgmma();
     if (takes_small_tiles()) add_small_tiles();
     if (!always_wgmma()) add_tiles();
@@ -85,7 +92,8 @@ class Generator : AttentionSource {
 
   // Adds a candidate. The rule takes the first candidate whose `by_rule` holds.
   void add(const std::string& name, const Expr& by_rule, const Expr& applies, std::function<Launches()> launches) {
-    g_.choice.candidates.push_back({name, applies, select(by_rule, 0, 1), {}});
+    const Expr taken = short_ && name != kShort ? logical_and(by_rule, logical_not(short_)) : by_rule;
+    g_.choice.candidates.push_back({name, applies, select(taken, 0, 1), {}});
     launches_.push_back(std::move(launches));
   }
 
@@ -217,6 +225,69 @@ class Generator : AttentionSource {
     return logical_or(within(units / 2, units), within(2 * units, 3 * units));
   }
 
+  // See kernels/attention_short.h: few keys, all of which fit the registers of a wave.
+  bool takes_short() const {
+    const MatrixLayout layout = chip_.layout();
+    const bool whole = layout == MatrixLayout::kWmma11;
+    std::int64_t keys = 0;
+    if ((layout != MatrixLayout::kMfma && layout != MatrixLayout::kWmma12 && !whole) || size_of(type_) != 2 ||
+        !is_const_int(keys_, keys) || keys < 1 || keys > kMostShortKeys)
+      return false;
+    const auto is_near = [](const Operand& o) {
+      std::int64_t distance = 0;
+      return !o.gathered && !o.numbers &&
+             (!(o.direct || o.loose) || (is_const_int(o.distance, distance) && distance >= 0 && distance <= kFarRows));
+    };
+    return is_near(k_) && is_near(v_) && short_elements() <= (whole ? kMostShortWhole : kMostShortElements);
+  }
+  // Tiles of 16 keys, in whole steps of the second GEMM.
+  std::int64_t short_tiles() const {
+    const std::int64_t step = step_bytes(chip_.layout()) / 2;
+    return (keys_->i + step - 1) / step * step / 16;
+  }
+  // CDNA: registers of a lane for keys, values, queries (also the next ones), weights, scores and results of `each`
+  // tiles of queries.
+  std::int64_t short_registers(std::int64_t each) const {
+    const auto steps = [](std::int64_t n) { return (n + 31) / 32; };
+    const std::int64_t tiles = short_tiles(), results = (extent(e_) + 15) / 16;
+    const std::int64_t operands =
+        tiles * steps(extent(d_)) + results * tiles / 2 + each * (2 * steps(extent(d_)) + tiles / 2);
+    return 4 * operands + 4 * each * (tiles + 2) + (row_bias_ ? 2 * each * tiles : 0) + (column_ ? 4 * tiles : 0);
+  }
+  // Elements of keys and values that a wave has.
+  std::int64_t short_elements() const { return keys_->i * (extent(d_) + extent(e_)); }
+  // With many elements, a wave's loads take long: few rows are faster if a workgroup divides them.
+  Expr prefers_short() const {
+    const Expr tiles = batch_ * heads_ * idx::ceildiv(queries_, 16);
+    return short_elements() <= kShortElements ? compare(Op::kLt, 0, 1) : compare(Op::kGe, tiles, chip_.product().units);
+  }
+  void add_short() {
+    const std::int64_t heads = column_ ? 1 : group_, keys = keys_->i;
+    const Expr units = batch_ * idx::floordiv(heads_, heads), tiles = idx::ceildiv(queries_ * heads, 16);
+    // On RDNA a wave has one tile of queries, because its registers hold few operands; with 64 keys RDNA 3 has enough
+    // for two, which share the loads. On CDNA it may have several after one another, if each SIMD has a wave; with half
+    // as many more, CDNA 2 and 3 are faster, while on CDNA 4 L1 is the limit.
+    const bool wave32 = chip_.wave == 32;
+    const bool pair = !wave32 || (chip_.layout() == MatrixLayout::kWmma11 && short_tiles() == 4 && extent(d_) <= 80);
+    const std::int64_t each = pair && !is_const(tiles, 1) ? 2 : 1;
+    const bool once = wave32 || short_registers(each) > kShortRegisters;
+    const Expr passes = idx::ceildiv(tiles, each);
+    const std::int64_t simds = std::int64_t{chip_.product().units} * chip_.simds;
+    const Expr fill =
+        idx::ceildiv(operations_per_clock(chip_, type_) > 2048 ? simds : simds * 3 / 2, idx::max(units, 1));
+    const Expr parts = once ? passes : idx::max(1, idx::min(passes, fill));
+    add(kShort, short_, 1, [=, this] {
+      const auto number = [](const Expr& size, const char* name) {
+        return is_const(size) ? fmt::format("{}u", size->i) : fmt::format("u32({})", name);
+      };
+      const std::size_t k =
+          kernel(false, fmt::format("attention_short<P, {}, {}, {}>(p, {{{}, {}, {}, {}, {}, nullptr}}, {});\n", keys,
+                                    each, once, number(queries_, "queries"), keys, number(heads_, "heads"), heads,
+                                    number(parts, "splits"), number(batch_, "batch")));
+      return Launches{launch(k, idx::ceildiv(units * parts, kGpuThreads / chip_.wave), parts, false)};
+    });
+  }
+
   // CDNA: small tiles are faster where others would leave compute units without work. They read keys and values from
   // LDS for half as many rows, which CDNA 2's matrix units hide. Causal limits give workgroups different amounts of
   // work, which more workgroups balance; with heads beyond 64 elements CDNA 4's LDS is too slow for that.
@@ -327,6 +398,7 @@ class Generator : AttentionSource {
   const TileSelection& selection_;
   const Expr batch_, heads_, queries_, keys_;
   Expr units_, all_rows_, decode_blocks_;
+  Expr short_;      ///< bool: sizes for which the kernel for few keys is taken; empty: none
   Expr one_, few_;  ///< bool: sizes have one query per sequence, or few
   std::optional<std::size_t> decode_, merge_;
   GpuChoice g_;

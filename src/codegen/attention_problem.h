@@ -48,6 +48,7 @@ struct AttentionOperand {
   Expr row, element;      // variables
   Expr start, distance;   // offset of row 0, element 0; stride of rows
   bool direct = false;    // rows can be read 16 bytes at a time
+  bool loose = false;     // the same, but they are not aligned: for kernels/attention_short.h
   bool gathered = false;  // the same, but each row's place is computed (`start`, with the row), as in a paged KV cache
   Expr numbers, scale;    // the same for int8 and a number of each row, with which they are multiplied; else empty
   /// kKeyDirect and kValueDirect of kernels/attention.h.
@@ -180,6 +181,7 @@ class AttentionProblem {
     function("Out* out(i64 b, i64 h, i64 s)", {{b_, "b"}, {h_, "h"}, {s_, "s"}},
              [&] { returns_address(kernel_.out, rest); });
     function("i64 out_step()", {}, [&] { returns(step); });
+    out_rows_ = is_const(step, 1);
     Value sum;
     sum.dtype = DType::kFloat32;
     emit_.bind_local(&sum, "x");
@@ -209,7 +211,7 @@ class AttentionProblem {
   Expr b_, h_, s_, t_, d_, e_;
   DType type_;
   std::int64_t vec_ = 0;
-  bool plain_ = false, out_direct_ = false;
+  bool plain_ = false, out_direct_ = false, out_rows_ = false;
   bool wide_out_ = false;        // P::wide() gives results before the rounding
   Expr column_;                  ///< what is added to the scores of a key, for all queries; may be empty
   Expr row_bias_, row_bias_at_;  ///< tensor that is added to the scores, and the element for key 0; may be empty

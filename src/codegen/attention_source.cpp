@@ -46,12 +46,13 @@ void AttentionSource::write_problem() {
       "struct P {{\n  using T = {};\n  using Out = {};\n  enum : int {{ kHeadDim = {}, kValueDim = {}, kQueryDirect "
       "= "
       "{}, kKeyDirect = {}, kValueDirect = {}, kOutDirect = {}, kPlain = {}, kColumn = {}, kBias = {}, kBounds = {}, "
-      "kSink = {}, kZeroEmpty = {}, kWideOut = {}, kPageRows = {}, kKeyStride = {}, kValueStride = {} "
+      "kSink = {}, kZeroEmpty = {}, kWideOut = {}, kQueryLoose = {}, kKeyLoose = {}, kValueLoose = {}, kOutRows = {}, "
+      "kPageRows = {}, kKeyStride = {}, kValueStride = {} "
       "}};\n{}{}}};\nconst P p{{{}}};\n",
       storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), extent(e_), int(q_.direct), k_.form(),
       v_.form(), int(out_direct_), int(plain_), int(bool(column_)), int(bool(row_bias_)), int(a_.begin || a_.end),
-      int(bool(a_.sink)), int(a_.zero_empty), int(wide_out_), page_rows_, key_stride_, value_stride_, members_, text_,
-      values_);
+      int(bool(a_.sink)), int(a_.zero_empty), int(wide_out_), int(q_.loose), int(k_.loose), int(v_.loose),
+      int(out_rows_), page_rows_, key_stride_, value_stride_, members_, text_, values_);
 }
 
 // The functions of the struct of kernels/attention_step_mma.h: for one query per sequence, and keys and values in the
@@ -143,19 +144,21 @@ AttentionOperand AttentionSource::operand(const std::string& name, const Expr& l
   Expr factor, rest;
   const bool single = is_const(element) || is_const(element->args[0], 1);
   if (single || (at->has_load && name == "query") || !idx::split_affine(at, element, factor, rest) ||
-      !is_const(factor, 1) || mentions(rest, element) || extent(element) % vec_ != 0 || divisor_of(rest) % vec_ != 0)
+      !is_const(factor, 1) || mentions(rest, element))
     return o;
+  const bool aligned = extent(element) % vec_ == 0 && divisor_of(rest) % vec_ == 0;
   o.start = rest;
   if (at->has_load) {
-    o.gathered = !mentions(rest, s_);
+    o.gathered = aligned && !mentions(rest, s_);
     return o;
   }
   o.distance = 0;
   if (name != "query" && !is_const(row) && mentions(rest, row)) {
     if (!idx::split_affine(rest, row, o.distance, o.start) || mentions(o.start, row) || o.distance->has_var) return o;
   }
-  if (name != "query" && (mentions(o.start, s_) || divisor_of(o.distance) % vec_ != 0)) return o;
-  o.direct = true;
+  if (name != "query" && mentions(o.start, s_)) return o;
+  o.direct = aligned && (name == "query" || divisor_of(o.distance) % vec_ == 0);
+  o.loose = !o.direct && chip_.policy.any_address && size_of(type_) == 2 && extent(element) >= vec_;
   return o;
 }
 
@@ -197,11 +200,10 @@ std::int64_t AttentionSource::group_of(const Operand& k, const Operand& v) const
 }
 
 void AttentionSource::query_functions(const Operand& q) {
-  if (q.direct)
+  if (q.direct || q.loose)
     function("const T* query(i64 b, i64 h, i64 s)", {{b_, "b"}, {h_, "h"}, {s_, "s"}},
              [&] { returns_address(q.load->value, q.start); });
-  else
-    element_function(q, "s");
+  if (!q.direct) element_function(q, "s");
 }
 void AttentionSource::row_functions(const Operand& o) {
   if (o.gathered)
@@ -213,7 +215,8 @@ void AttentionSource::row_functions(const Operand& o) {
              [&] { returns_address(o.numbers->value, o.start); });
     return function(fmt::format("f32 {}_scale(i64 b, i64 h, i64 t)", o.name), vars, [&] { returns(o.scale); });
   }
-  if (!o.direct) return element_function(o, "t");
+  if (!o.direct) element_function(o, "t");
+  if (!o.direct && !o.loose) return;
   function(fmt::format("const T* {}(i64 b, i64 h)", o.name), {{b_, "b"}, {h_, "h"}},
            [&] { returns_address(o.load->value, o.start); });
   function(fmt::format("i64 {}_row()", o.name), {}, [&] { returns(o.distance); });

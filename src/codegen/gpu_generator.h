@@ -178,6 +178,7 @@ class GpuGenerator {
     Expr inner, group, lane;  ///< the innermost variable is group * length + lane
     int count = 1;            ///< packs of a thread, neighbours along `along`
     Expr along, base;         ///< position of the first one
+    bool whole = false;       ///< they are all of `along`, so that their positions are known
     Exprs multiples;          ///< must be multiples of `length` at run time
     bool rows = false;        ///< windows slide along packs of a row
     std::int64_t team = 1;    ///< threads that divide the terms of a reduction, one in each row of 256 / team threads
@@ -217,7 +218,18 @@ class GpuGenerator {
   void add_half_extreme(const Expr& value, const std::vector<std::pair<Expr, std::string>>& elements,
                         const std::vector<Fetched>& fetched, const WindowTile& w, const std::string& to);
   /// Variables of a reduction that are written out for a tile.
-  Exprs written_out_for(const std::vector<Expr>& of_tile, const WindowTile& w) const;
+  Exprs written_out_for(const Expr& r, const std::vector<Expr>& of_tile, const WindowTile& w) const;
+  /// A tile of whole rows of results of a small image, if it pays; of an unknown number of `items`, if it pays from
+  /// least_items() on. `w`: the tile that is chosen otherwise.
+  std::optional<WindowTile> whole_rows(const OutputLoop& p, const Exprs& reductions, const Expr& items,
+                                       const WindowTile& w) const;
+  std::optional<WindowTile> whole_row(const OutputLoop& p, const Exprs& reductions, const Expr& inner,
+                                      const Expr& along, int length) const;
+  std::int64_t least_items(const WindowTile& t) const;
+  /// The reduction for the elements of a pack.
+  static Expr in_packs(const Expr& r, const WindowTile& w) {
+    return w.lane ? substitute(r, {{w.inner, w.group * Expr(w.length) + w.lane}}) : r;
+  }
   std::string open_terms(const Exprs& vars, std::int64_t team, int at_a_time);
   /// `fetched`: what is loaded already.
   void window_outputs(const OutputLoop& p, const std::vector<std::pair<Expr, Expr>>& at, const WindowTile& w,

@@ -41,6 +41,13 @@ std::string neutral_accumulator(const Expr& r) {
   if (is_search(r)) return fmt::format("{}{{{}(0), -1}}", accumulator_type(r), computed_name(r->args[0]->dtype));
   return Emitter::neutral(static_cast<ReduceKind>(r->i), r->dtype);
 }
+// Whether a term changes nothing.
+bool is_neutral(const Expr& value, ReduceKind kind) {
+  if (!is_const(value)) return false;
+  if (kind == ReduceKind::kSum) return is_float(value->dtype) ? value->f == 0 : value->i == 0;
+  return is_float(value->dtype) && value->f == (kind == ReduceKind::kMax ? -INFINITY : INFINITY) &&
+         (kind == ReduceKind::kMax || kind == ReduceKind::kMin);
+}
 // Combines two accumulators. `next`: the positions of b come after those of a.
 std::string combined(const Expr& r, const std::string& a, const std::string& b, bool next) {
   const auto kind = static_cast<ReduceKind>(r->i);
@@ -127,8 +134,7 @@ void GpuGenerator::windows(const OutputLoop& p, std::int64_t terms) {
   const std::int64_t packs = known_product(p.vars) / w.length;
   if (shared && packs < kEnoughThreads) w.team = column_team(packs, terms);
   Exprs bodies;
-  for (const Expr& r : reductions)
-    bodies.push_back(w.length == 1 ? r : substitute(r, {{w.inner, w.group * Expr(w.length) + w.lane}}));
+  for (const Expr& r : reductions) bodies.push_back(in_packs(r, w));
   double least = tile_cost(bodies, Expr(), 1, w.lane, w.rows ? w.length : 0) * 0.95;
   std::int64_t longest = 0;
   for (const Expr& r : reductions) longest = std::max(longest, known_product(r->vars));
@@ -141,7 +147,14 @@ void GpuGenerator::windows(const OutputLoop& p, std::int64_t terms) {
   WindowTile large = w;
   if (w.team == 1 && w.count == 1 && longest >= kLongWindow && !is_const(items))
     choose_tile(p.vars, bodies, packs, 0, least, large);
-  const Expr many = compare(Op::kGe, items, enough * w.length * large.count);
+  std::int64_t from = enough * w.length * large.count;
+  if (longest >= kLongWindow)
+    if (const std::optional<WindowTile> whole = whole_rows(p, reductions, items, w)) {
+      large = *whole, from = least_items(large);
+      large.multiples = w.multiples;
+      if (is_const(items)) w = large;
+    }
+  const Expr many = compare(Op::kGe, items, from);
 
   std::vector<const Value*> stored;
   for (const OutputLoop::Output& o : p.outputs) stored.push_back(o.out);
@@ -202,7 +215,9 @@ void GpuGenerator::window_loop(const OutputLoop& p, const Exprs& reductions, con
     decode(vars, q, narrow);
   }
   // The last tile overlaps with the previous one rather than exceed the end.
-  if (w.count > 1) {
+  if (w.whole) {
+    w.base = Expr(0);
+  } else if (w.count > 1) {
     const Expr& n = w.along->args[0];
     std::int64_t known = 0;
     const bool whole = is_const_int(n, known) && known % w.count == 0;
@@ -262,7 +277,8 @@ std::string GpuGenerator::open_terms(const Exprs& vars, std::int64_t team, int a
   return exists;
 }
 
-Exprs GpuGenerator::written_out_for(const std::vector<Expr>& of_tile, const WindowTile& w) const {
+Exprs GpuGenerator::written_out_for(const Expr& r, const std::vector<Expr>& of_tile, const WindowTile& w) const {
+  if (w.whole) return written_out(in_packs(r, w), w.along, w.lane, 0, kMostWholeTaps);
   Exprs out = written_out(of_tile[0], w.base, w.lane, w.rows ? w.length : 0);
   if (w.team > 1) return out;
   const Exprs& all = of_tile[0]->vars;
@@ -331,7 +347,7 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
   const auto kind = static_cast<ReduceKind>(r->i);
   const bool halves = has_half_extremes(r, w);
   open_sums(r, of_tile.size(), w, halves, sums);
-  const Exprs out = written_out_for(of_tile, w);
+  const Exprs out = written_out_for(r, of_tile, w);
   const std::vector<Assignments> combos = combinations(out);
   Exprs loops;
   std::int64_t terms = static_cast<std::int64_t>(combos.size()) * w.count, n = 0;
@@ -363,7 +379,9 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
   std::vector<Ready> ready;
   for (std::size_t u = 0; u < of_tile.size(); ++u)
     for (const Assignments& a : combos) {
-      Ready x{{window_term(substitute(of_tile[u]->args[0], a), kind, w), {}}, u, {}, {}};
+      const Expr value = substitute(of_tile[u]->args[0], a);
+      if (w.whole && is_neutral(value, kind)) continue;  // outside of the image
+      Ready x{{window_term(value, kind, w), {}}, u, {}, {}};
       if (is_search(r)) x.place = substitute(of_tile[u]->vars[0], a);
       x.loads = x.term.loads;
       if (!x.term.inside && x.term.bounds.empty())

@@ -77,7 +77,7 @@ std::int64_t known_product(const Exprs& vars) {
   return all;
 }
 
-Exprs written_out(const Expr& r, const Expr& along, const Expr& lane, int rows) {
+Exprs written_out(const Expr& r, const Expr& along, const Expr& lane, int rows, std::int64_t most) {
   Exprs out;
   std::int64_t all = 1, n = 0;
   for (const Expr& v : r->vars)
@@ -85,7 +85,7 @@ Exprs written_out(const Expr& r, const Expr& along, const Expr& lane, int rows) 
       all *= n;
       out.push_back(v);
     }
-  const std::int64_t most = out.empty() ? kMostWritten / 4 : kMostRowTaps;
+  if (most == 0) most = out.empty() ? kMostWritten / 4 : kMostRowTaps;
   for (const Expr& v : r->vars) {
     if (std::any_of(out.begin(), out.end(), [&](const Expr& o) { return same(o, v); })) continue;
     bool wanted = along && meet(r, along, v);

@@ -14,6 +14,8 @@ constexpr std::int64_t kLargestTile = 4;  // packs of a thread: their sums take 
 constexpr std::int64_t kLoadedAtATime =
     80;  // registers of loads of a part of a window; three blocks of 256 threads hold as many
 
+constexpr std::int64_t kMostWholeTaps = 8;  // of a row of a window that a thread computes for whole rows of results
+
 using Assignments = std::vector<std::pair<Expr, Expr>>;
 
 /// Product of the extents of variables; unknown ones count as 1.
@@ -22,7 +24,8 @@ std::int64_t known_product(const Exprs& vars);
 /// Variables of the reduction `r` that are unrolled for a tile along `along` (empty: no tile): those along which
 /// windows overlap, and those along which elements are contiguous that all lanes of a pack read. `rows`: those along
 /// which windows slide within a row of packs of so many elements (gpu_window_rows.cpp); 0: there are none.
-Exprs written_out(const Expr& r, const Expr& along, const Expr& lane, int rows);
+/// `most`: terms of an output, if it is not 0.
+Exprs written_out(const Expr& r, const Expr& along, const Expr& lane, int rows, std::int64_t most = 0);
 
 /// Adds the innermost variable of a window that is too large to be unrolled as a whole to those that are written out:
 /// text with all loads of a row first keeps them in flight together, while ptxas lets unrolled ones wait for each

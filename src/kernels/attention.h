@@ -1,6 +1,9 @@
 // Attention: the kernels' entry points. See attention_kernel.h.
 #pragma once
 #include "attention_direct.h"
+#if defined(__AMDGCN__)
+#include "attention_short.h"
+#endif
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include "attention_wgmma.h"
 #endif

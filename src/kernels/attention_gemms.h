@@ -84,7 +84,8 @@ struct AttentionGemms : AttentionOperands<P, kForm> {
     }
   }
   /// The operand of K step s of the second GEMM, which the sums of the first are.
-  SDX_FN void pack_probabilities(const f32 (&scores)[kTilesK][kCount], int s, vec16 (&x)[M::kVectorsB]) const {
+  template <class Scores>
+  SDX_FN void pack_probabilities(const Scores& scores, int s, vec16 (&x)[M::kVectorsB]) const {
     if constexpr (sizeof(T) == 4) {
       const auto& c = scores[s];
       x[0] = bit_cast<vec16>(vec<f32, 4>{c[0], c[1], c[2], c[3]});

@@ -195,6 +195,20 @@ def test_windows_load_rows_in_packs(chip, kernel, most, tmp_path):
     assert sum(bool(LOAD.search(text)) for text in loads) >= len(loads) / 2
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_whole_rows_of_small_images(last):
+    """A third of the instructions (144,480 and 124,320, with parts of rows 379,904 and 460,992), and no tap outside of the image."""
+    shape = [4, 7, 7, 256] if last else [4, 256, 7, 7]
+    names = ("t", "u") if last else ("x", "o")
+    nodes = [helper.make_node("Conv", [names[0], "w"], [names[1]], group=256, pads=[3] * 4)]
+    if last:
+        nodes.insert(0, helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]))
+        nodes.append(helper.make_node("Transpose", ["u"], ["o"], perm=[0, 2, 3, 1]))
+    m = model(nodes, [("x", HALF, shape)], ("o", HALF), [weights("w", HALF, 256, 1, 7, 7)])
+    count, _ = run(m, "gfx1103", {"x": rand(HALF, *shape)}, 2e-3)
+    assert count <= 160e3
+
+
 def test_large_pools_read_along_one_dim_after_the_other(tmp_path):
     node = helper.make_node("MaxPool", ["x"], ["o"], kernel_shape=[13, 13], pads=[6] * 4)
     m = model([node], [("x", HALF, [1, 16, 40, 40])], ("o", HALF), [])
