@@ -5,8 +5,11 @@
 #include "host/transposed_phases.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
+#include <utility>
 
+#include "host/depthwise_axes.h"
 #include "host/epilogue_steps.h"
 #include "host/parallel.h"
 #include "host/simd.h"
@@ -24,48 +27,62 @@ constexpr std::int64_t kGroupElements = 1 << 16;            // elements of the i
 constexpr std::int64_t kLeastGroup = 24, kMostGroup = 512;  // pixels
 constexpr std::int64_t kUnits = 8;                          // tasks per thread, at least, so that uneven ones balance
 
-std::vector<std::int64_t> image_of(const ConvDesc& d) { return {d.batch, d.out[0], d.out[1], d.out_channels}; }
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
 /// A tap of a phase: its place in the filter (-1: a weight of 0), and which pixel of the image it meets, from the
-/// phase's pixel on.
+/// phase's pixel on, along each axis.
 struct Tap {
-  std::int64_t place, down, right;
+  std::int64_t place;
+  std::array<std::int64_t, 3> at;
+};
+
+/// One axis of a phase.
+struct Results {
+  std::int64_t first, count;
 };
 
 struct Phase {
-  std::int64_t top, left;      ///< its first result
-  std::int64_t rows, columns;  ///< of its results
+  std::array<Results, 3> axes;
   std::vector<Tap> taps;
   std::int64_t groups = 0, weights = 0;  ///< of pixels; where its panels begin
-  std::int64_t pixels(std::int64_t batch) const { return batch * rows * columns; }
+  std::int64_t pixels(std::int64_t batch) const { return batch * axes[0].count * axes[1].count * axes[2].count; }
 };
 
-std::vector<Phase> phases_of(const ConvDesc& d) {
+/// The taps of one axis that meet the image in a phase, and where.
+std::vector<std::pair<std::int64_t, std::int64_t>> taps_of(const Axis& a, std::int64_t phase) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> taps;
+  for (std::int64_t k = 0; k < a.kernel; ++k) {
+    const std::int64_t from = phase + a.pad - k * a.dilation;
+    if (from % a.stride == 0) taps.emplace_back(k, from / a.stride);
+  }
+  return taps;
+}
+
+Phase phase_of(const std::array<Axis, 3>& axes, const std::array<std::int64_t, 3>& first) {
+  Phase p{};
+  for (std::size_t k = 0; k < 3; ++k) p.axes[k] = {first[k], (axes[k].out - first[k] - 1) / axes[k].stride + 1};
+  for (const auto& [kz, z] : taps_of(axes[0], first[0]))
+    for (const auto& [ky, y] : taps_of(axes[1], first[1]))
+      for (const auto& [kx, x] : taps_of(axes[2], first[2]))
+        p.taps.push_back({(kz * axes[1].kernel + ky) * axes[2].kernel + kx, {z, y, x}});
+  // Only the bias: a weight of 0 outside of the image.
+  if (p.taps.empty()) p.taps.push_back({-1, {0, -axes[1].out, 0}});
+  return p;
+}
+
+std::vector<Phase> phases_of(const std::array<Axis, 3>& axes) {
   std::vector<Phase> phases;
-  const auto meets = [&](std::size_t axis, std::int64_t phase, std::int64_t tap, std::int64_t& at) {
-    const std::int64_t from = phase + d.pad_begin[axis] - tap * d.dilation[axis];
-    at = from / d.stride[axis];
-    return from % d.stride[axis] == 0;
-  };
-  for (std::int64_t y = 0; y < std::min(d.stride[0], d.out[0]); ++y)
-    for (std::int64_t x = 0; x < std::min(d.stride[1], d.out[1]); ++x) {
-      Phase p{y, x, (d.out[0] - y - 1) / d.stride[0] + 1, (d.out[1] - x - 1) / d.stride[1] + 1, {}};
-      for (std::int64_t ky = 0; ky < d.kernel[0]; ++ky)
-        for (std::int64_t kx = 0; kx < d.kernel[1]; ++kx) {
-          Tap tap{ky * d.kernel[1] + kx, 0, 0};
-          if (meets(0, y, ky, tap.down) && meets(1, x, kx, tap.right)) p.taps.push_back(tap);
-        }
-      if (p.taps.empty()) p.taps.push_back({-1, -d.out[0], 0});  // only the bias: a weight of 0 outside of the image
-      phases.push_back(std::move(p));
-    }
+  const auto count = [&](std::size_t k) { return std::min(axes[k].stride, axes[k].out); };
+  for (std::int64_t z = 0; z < count(0); ++z)
+    for (std::int64_t y = 0; y < count(1); ++y)
+      for (std::int64_t x = 0; x < count(2); ++x) phases.push_back(phase_of(axes, {z, y, x}));
   return phases;
 }
 
 class TransposedPhases : public TileKernel {
  public:
   explicit TransposedPhases(const ConvDesc& d)
-      : d_(d), phases_(phases_of(d)), panels_((d.out_channels + kPanel - 1) / kPanel) {
+      : d_(d), axes_(axes_of(d)), phases_(phases_of(axes_)), panels_((d.out_channels + kPanel - 1) / kPanel) {
     std::int64_t most = 1, pixels = 0;
     for (Phase& p : phases_) {
       p.weights = weights_;
@@ -78,7 +95,7 @@ class TransposedPhases : public TileKernel {
     if (d.threads > 1) group_ = std::min(group_, std::max(kLeastGroup, (pixels + wanted - 1) / wanted));
     for (Phase& p : phases_) units_ += (p.groups = (p.pixels(d.batch) + group_ - 1) / group_);
     units_ *= panels_;
-    for (const PostOp& op : d.post) whole_ += op.has_operand() && op.dims == image_of(d) ? 1 : 0;
+    for (const PostOp& op : d.post) whole_ += op.has_operand() && op.dims == image_of_depthwise(d) ? 1 : 0;
     zeros_ = round_up(d.in_channels, 16);
     table_ = round_up(most * group_, 8);
   }
@@ -97,7 +114,7 @@ class TransposedPhases : public TileKernel {
   void run(const TileArgs& args) const override {
     check(args.packed != nullptr, "constant weights must come packed");
     const auto weights = in_panels(*args.packed, args.weights);
-    const std::vector<EpilogueStep> steps = epilogue_steps(d_.post, args.operands, image_of(d_));
+    const std::vector<EpilogueStep> steps = epilogue_steps(d_.post, args.operands, image_of_depthwise(d_));
     auto* zeros = static_cast<float*>(args.scratch);
     std::fill_n(zeros, zeros_, 0.f);
     const auto used = static_cast<int>(std::min<std::int64_t>(d_.threads, units_));
@@ -122,6 +139,7 @@ class TransposedPhases : public TileKernel {
     std::int64_t prepared = -1;  ///< the group whose table it is
   };
 
+  std::int64_t filter() const { return axes_[0].kernel * axes_[1].kernel * axes_[2].kernel; }
   std::int64_t panel_step(const Phase& p) const {
     return static_cast<std::int64_t>(p.taps.size()) * d_.in_channels * kPanel;
   }
@@ -184,15 +202,17 @@ class TransposedPhases : public TileKernel {
   /// Where the taps of `count` pixels of a phase read: [tap][pixel].
   void find_sources(const Phase& p, const float* image, std::int64_t first, std::int64_t count,
                     const Scratch& s) const {
+    const auto& [planes, rows, columns] = p.axes;
+    const auto& [depth, height, width] = axes_;
     for (std::size_t k = 0; k < p.taps.size(); ++k) {
-      const Tap& tap = p.taps[k];
+      const auto& at = p.taps[k].at;
       for (std::int64_t i = 0; i < count; ++i) {
-        const std::int64_t pixel = first + i, y = pixel / p.columns % p.rows + tap.down,
-                           x = pixel % p.columns + tap.right;
-        const std::int64_t n = pixel / (p.columns * p.rows);
-        const bool inside = y >= 0 && y < d_.in[0] && x >= 0 && x < d_.in[1];
+        const std::int64_t pixel = first + i, row = pixel / columns.count, plane = row / rows.count;
+        const std::int64_t x = pixel % columns.count + at[2], y = row % rows.count + at[1];
+        const std::int64_t z = plane % planes.count + at[0], n = plane / planes.count;
+        const bool inside = depth.inside(z) && height.inside(y) && width.inside(x);
         s.table[static_cast<std::int64_t>(k) * group_ + i] =
-            inside ? image + ((n * d_.in[0] + y) * d_.in[1] + x) * d_.in_channels : s.zeros;
+            inside ? image + (((n * depth.in + z) * height.in + y) * width.in + x) * d_.in_channels : s.zeros;
       }
     }
   }
@@ -200,15 +220,15 @@ class TransposedPhases : public TileKernel {
   /// Calls `visit` with each pixel's number in the group and its place in the results.
   template <typename Visit>
   void each_pixel(const Phase& p, std::int64_t first, std::int64_t count, const Visit& visit) const {
-    std::int64_t x = first % p.columns, y = first / p.columns % p.rows, n = first / (p.columns * p.rows);
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t row = n * d_.out[0] + y * d_.stride[0] + p.top;
-      visit(i, (row * d_.out[1] + x * d_.stride[1] + p.left) * d_.out_channels);
-      if (++x < p.columns) continue;
-      x = 0;
-      if (++y < p.rows) continue;
-      y = 0;
-      ++n;
+    const auto& [planes, rows, columns] = p.axes;
+    const auto& [depth, height, width] = axes_;
+    for (std::int64_t i = 0; i < count;) {
+      const std::int64_t pixel = first + i, row = pixel / columns.count, plane = row / rows.count;
+      const std::int64_t z = plane % planes.count * depth.stride + planes.first, n = plane / planes.count;
+      const std::int64_t y = row % rows.count * height.stride + rows.first;
+      const std::int64_t line = ((n * depth.out + z) * height.out + y) * width.out + columns.first;
+      for (std::int64_t x = pixel % columns.count; x < columns.count && i < count; ++x, ++i)
+        visit(i, (line + x * width.stride) * d_.out_channels);
     }
   }
 
@@ -223,13 +243,13 @@ class TransposedPhases : public TileKernel {
         });
       flush_subnormals(static_cast<float*>(target), weights_);
     };
-    const std::int64_t count = d_.in_channels * d_.out_channels * d_.kernel[0] * d_.kernel[1];
+    const std::int64_t count = d_.in_channels * d_.out_channels * filter();
     return packed.form("panels of phases", static_cast<std::size_t>(weights_) * sizeof(float), original,
                        static_cast<std::size_t>(count) * sizeof(float), lay_out);
   }
 
   void lay_out_panel(const Phase& p, std::int64_t panel, const float* weights, float* to) const {
-    const std::int64_t block = simd().panel_block, out = d_.out_channels, taps = d_.kernel[0] * d_.kernel[1];
+    const std::int64_t block = simd().panel_block, out = d_.out_channels, taps = filter();
     for (std::int64_t first = panel * kPanel; first < (panel + 1) * kPanel; first += block)
       for (const Tap& tap : p.taps)
         for (std::int64_t c = 0; c < d_.in_channels; ++c, to += block)
@@ -238,6 +258,7 @@ class TransposedPhases : public TileKernel {
   }
 
   ConvDesc d_;
+  std::array<Axis, 3> axes_;
   std::vector<Phase> phases_;
   std::int64_t panels_;
   std::int64_t group_ = 0;    ///< pixels of a phase that are computed together
@@ -250,12 +271,15 @@ class TransposedPhases : public TileKernel {
 }  // namespace
 
 std::shared_ptr<const TileKernel> make_transposed_phases(const ConvDesc& d) {
-  if (simd().panel_gemm == nullptr || !d.transposed || d.spatial != 2 || d.groups != 1 ||
-      (d.stride[0] == 1 && d.stride[1] == 1) || d.layout != ImageLayout::kChannelsLast || !d.weights_constant)
+  if (simd().panel_gemm == nullptr || !d.transposed || d.spatial < 2 || d.groups != 1 ||
+      d.layout != ImageLayout::kChannelsLast || !d.weights_constant)
+    return nullptr;
+  if (std::all_of(d.stride.begin(), d.stride.begin() + d.spatial, [](std::int64_t s) { return s == 1; }))
     return nullptr;
   for (DType t : {d.src, d.weights, d.dst})
     if (t != DType::kFloat32) return nullptr;
-  if (d.in_channels < kLeastChannels || d.in_channels > kMostDepth || !has_steps(d.post, image_of(d))) return nullptr;
+  if (d.in_channels < kLeastChannels || d.in_channels > kMostDepth || !has_steps(d.post, image_of_depthwise(d)))
+    return nullptr;
   return std::make_shared<TransposedPhases>(d);
 }
 

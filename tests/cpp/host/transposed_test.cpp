@@ -36,19 +36,20 @@ TEST(Convolution, TransposedInPhases) {
   if (!simd().panel_gemm) GTEST_SKIP() << "a kernel of AVX2 and AVX-512";
   for (const auto& [in, out, kernel, stride] :
        {std::array<std::int64_t, 4>{16, 20, 1, 2}, {24, 70, 2, 3}, {32, 64, 4, 2}, {1300, 40, 4, 2}, {512, 64, 4, 2}}) {
-    for (const bool line : {false, true})
+    for (const int spatial : {1, 2, 3})
       for (const bool operand : {false, true}) {
-        ConvDesc d = plain(line ? 1 : 2, in, out, 6, kernel);
+        ConvDesc d = plain(spatial, in, out, spatial == 3 ? 3 : 6, kernel);
         d.transposed = true;
         d.batch = 2;
         d.bias = operand;
         d.threads = operand ? 2 : 1;
-        d.stride = {stride, stride, 1};
+        d.stride = {stride, stride, 2};
         d.pad_begin = {kernel / 2, kernel / 2, 0};
         d.pad_end = {kernel / 3, 0, 0};
         set_out(d);
         if (operand) d.post = {{.kind = Kind::kAddTensor, .dims = out_dims(d)}, {.kind = Kind::kRelu}};
-        const std::string label = fmt::format("{} to {} channels, kernel {}, stride {}", in, out, kernel, stride);
+        const std::string label =
+            fmt::format("{} axes, {} to {} channels, kernel {}, stride {}", spatial, in, out, kernel, stride);
         std::string why;
         const auto found = find_convolution(d, why);
         ASSERT_TRUE(found) << why;
