@@ -5,7 +5,8 @@
 // All scores of a query are known at once, so there is one pass of softmax and nothing is rescaled. Values are loaded
 // as rows, like keys. The operand of the second GEMM needs them along the keys: a product with a matrix of ones and
 // zeros transposes them, without rounding. That matrix also gives each lane neighbouring elements of the result. An
-// infinity or a NaN in a value becomes NaN in all elements of a row that one matrix instruction multiplies.
+// infinity or a NaN in a value becomes NaN in all elements of a row that one matrix instruction multiplies, and an
+// infinity in a key a score of NaN, if heads are no whole steps of the first GEMM.
 //
 // Besides what attention.h requires, P has
 //   kQueryLoose, kKeyLoose, kValueLoose   rows are contiguous but not aligned, and at least 16 bytes long: there are
@@ -83,7 +84,7 @@ struct AttentionShort : AttentionKernel<P, kManyQueries> {
           q[s][v] = load_elements<P::kHeadDim>(at, [&](i64 d) SDX_LAMBDA { return T(p.query_at(b, row.h, row.s, d)); });
       }
   }
-  /// Zeros in place of elements that are none of the head's, or are repeated. Keys then may have anything there.
+  /// Zeros in place of elements that are none of the head's, or are repeated. Keys may have any numbers there.
   SDX_FN void trim(Queries& q) const {
     if constexpr (P::kHeadDim % kStep != 0)
 #pragma clang loop unroll(full)
