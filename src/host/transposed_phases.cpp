@@ -9,8 +9,8 @@
 #include <memory>
 #include <utility>
 
-#include "host/depthwise_axes.h"
 #include "host/epilogue_steps.h"
+#include "host/image_axes.h"
 #include "host/parallel.h"
 #include "host/simd.h"
 #include "host/subnormals.h"
@@ -19,9 +19,8 @@
 namespace sardonyx::host {
 namespace {
 
-constexpr std::int64_t kPanel = 64;  // columns
-constexpr std::int64_t kMostDepth =
-    2560;  // rows of a panel that are multiplied at a time: more would fill the L2 cache
+constexpr std::int64_t kPanel = 64;                         // columns
+constexpr std::int64_t kMostDepth = 2560;                   // rows of a panel at a time: more would fill the L2 cache
 constexpr std::int64_t kGroupElements = 1 << 16;            // elements of the image that a group of pixels reads
 constexpr std::int64_t kLeastGroup = 24, kMostGroup = 512;  // pixels
 constexpr std::int64_t kUnits = 8;                          // tasks per thread, at least, so that uneven ones balance
@@ -100,7 +99,7 @@ class TransposedPhases : public TileKernel {
     if (d.threads > 1) group_ = std::min(group_, std::max(kLeastGroup, (pixels + wanted - 1) / wanted));
     for (Phase& p : phases_) units_ += (p.groups = (p.pixels(d.batch) + group_ - 1) / group_);
     units_ *= panels_;
-    for (const PostOp& op : d.post) whole_ += op.has_operand() && op.dims == image_of_depthwise(d) ? 1 : 0;
+    for (const PostOp& op : d.post) whole_ += op.has_operand() && op.dims == extents_of_results(d) ? 1 : 0;
     zeros_ = round_up(d.in_channels, 16);
     table_ = round_up(most * group_, 8);
   }
@@ -119,7 +118,7 @@ class TransposedPhases : public TileKernel {
   void run(const TileArgs& args) const override {
     check(args.packed != nullptr, "constant weights must come packed");
     const auto weights = in_panels(*args.packed, args.weights);
-    const std::vector<EpilogueStep> steps = epilogue_steps(d_.post, args.operands, image_of_depthwise(d_));
+    const std::vector<EpilogueStep> steps = epilogue_steps(d_.post, args.operands, extents_of_results(d_));
     auto* zeros = static_cast<float*>(args.scratch);
     std::fill_n(zeros, zeros_, 0.f);
     const auto used = static_cast<int>(std::min<std::int64_t>(d_.threads, units_));
@@ -285,7 +284,7 @@ std::shared_ptr<const TileKernel> make_transposed_phases(const ConvDesc& d) {
     return nullptr;
   for (DType t : {d.src, d.weights, d.dst})
     if (t != DType::kFloat32) return nullptr;
-  if (d.in_channels / d.groups > kMostDepth || !has_steps(d.post, image_of_depthwise(d))) return nullptr;
+  if (d.in_channels / d.groups > kMostDepth || !has_steps(d.post, extents_of_results(d))) return nullptr;
   return std::make_shared<TransposedPhases>(d);
 }
 
