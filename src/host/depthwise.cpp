@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 
-#include "host/depthwise_axes.h"
 #include "host/depthwise_rows.h"
 #include "host/epilogue_steps.h"
+#include "host/image_axes.h"
 #include "host/parallel.h"
 #include "host/simd.h"
 #include "host/subnormals.h"
@@ -35,7 +35,7 @@ class Depthwise : public TileKernel {
   void run(const TileArgs& args) const override {
     check(args.packed != nullptr, "constant weights must come packed");
     const auto weights = weights_by_taps(d_, *args.packed, args.weights);
-    const std::vector<EpilogueStep> steps = epilogue_steps(d_.post, args.operands, image_of_depthwise(d_));
+    const std::vector<EpilogueStep> steps = epilogue_steps(d_.post, args.operands, extents_of_results(d_));
     DepthwisePixels job{.channels = d_.out_channels, .bias = static_cast<const float*>(args.bias)};
     job.steps = steps.data();
     job.step_count = static_cast<int>(steps.size());
@@ -100,7 +100,7 @@ std::int64_t tile_of_pixels() { return vector_level() == VectorLevel::kAvx512 ? 
 
 }  // namespace
 
-std::vector<std::int64_t> image_of_depthwise(const ConvDesc& d) {
+std::vector<std::int64_t> extents_of_results(const ConvDesc& d) {
   if (d.spatial == 2) return {d.batch, d.out[0], d.out[1], d.out_channels};
   return {d.batch, d.out[0], d.out[1], d.out[2], d.out_channels};
 }
@@ -137,7 +137,7 @@ std::shared_ptr<const TileKernel> make_depthwise(const ConvDesc& d) {
     if (d.kernel[k] > kMostTaps) return nullptr;
     taps *= d.kernel[k];
   }
-  if (taps > kMostTaps || !has_steps(d.post, image_of_depthwise(d))) return nullptr;
+  if (taps > kMostTaps || !has_steps(d.post, extents_of_results(d))) return nullptr;
   if (auto rows = make_depthwise_rows(d)) return rows;
   const std::int64_t most = tile_of_pixels();
   if (d.spatial == 2 && d.pad_begin[1] <= most && d.pad_end[1] <= most) return nullptr;

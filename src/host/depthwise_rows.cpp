@@ -9,8 +9,8 @@
 #include <array>
 #include <numeric>
 
-#include "host/depthwise_axes.h"
 #include "host/epilogue_steps.h"
+#include "host/image_axes.h"
 #include "host/parallel.h"
 #include "host/simd.h"
 #include "support/error.h"
@@ -81,7 +81,7 @@ class DepthwiseRows : public TileKernel {
   void run(const TileArgs& args) const override {
     check(args.packed != nullptr, "constant weights must come packed");
     const auto weights = weights_by_taps(d_, *args.packed, args.weights);
-    const std::vector<EpilogueStep> steps = epilogue_steps(d_.post, args.operands, image_of_depthwise(d_));
+    const std::vector<EpilogueStep> steps = epilogue_steps(d_.post, args.operands, extents_of_results(d_));
     const Axis& width = axes_[2];
     DepthwiseRow job{.channels = d_.out_channels, .pixels = width.out, .taps = static_cast<int>(width.kernel)};
     job.stride = static_cast<int>(width.stride);

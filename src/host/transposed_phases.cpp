@@ -9,8 +9,8 @@
 #include <memory>
 #include <utility>
 
-#include "host/depthwise_axes.h"
 #include "host/epilogue_steps.h"
+#include "host/image_axes.h"
 #include "host/parallel.h"
 #include "host/simd.h"
 #include "host/subnormals.h"
@@ -19,10 +19,8 @@
 namespace sardonyx::host {
 namespace {
 
-constexpr std::int64_t kPanel = 64;          // columns
-constexpr std::int64_t kLeastChannels = 16;  // with fewer, vectors or loops over channels are mostly empty
-constexpr std::int64_t kMostDepth =
-    2560;  // rows of a panel that are multiplied at a time: more would fill the L2 cache
+constexpr std::int64_t kPanel = 64;                         // columns
+constexpr std::int64_t kMostDepth = 2560;                   // rows of a panel at a time: more would fill the L2 cache
 constexpr std::int64_t kGroupElements = 1 << 16;            // elements of the image that a group of pixels reads
 constexpr std::int64_t kLeastGroup = 24, kMostGroup = 512;  // pixels
 constexpr std::int64_t kUnits = 8;                          // tasks per thread, at least, so that uneven ones balance
@@ -82,7 +80,13 @@ std::vector<Phase> phases_of(const std::array<Axis, 3>& axes) {
 class TransposedPhases : public TileKernel {
  public:
   explicit TransposedPhases(const ConvDesc& d)
-      : d_(d), axes_(axes_of(d)), phases_(phases_of(axes_)), panels_((d.out_channels + kPanel - 1) / kPanel) {
+      : d_(d),
+        axes_(axes_of(d)),
+        phases_(phases_of(axes_)),
+        in_(d.in_channels / d.groups),
+        out_(d.out_channels / d.groups),
+        panels_of_group_((out_ + kPanel - 1) / kPanel),
+        panels_(d.groups * panels_of_group_) {
     std::int64_t most = 1, pixels = 0;
     for (Phase& p : phases_) {
       p.weights = weights_;
@@ -95,7 +99,7 @@ class TransposedPhases : public TileKernel {
     if (d.threads > 1) group_ = std::min(group_, std::max(kLeastGroup, (pixels + wanted - 1) / wanted));
     for (Phase& p : phases_) units_ += (p.groups = (p.pixels(d.batch) + group_ - 1) / group_);
     units_ *= panels_;
-    for (const PostOp& op : d.post) whole_ += op.has_operand() && op.dims == image_of_depthwise(d) ? 1 : 0;
+    for (const PostOp& op : d.post) whole_ += op.has_operand() && op.dims == extents_of_results(d) ? 1 : 0;
     zeros_ = round_up(d.in_channels, 16);
     table_ = round_up(most * group_, 8);
   }
@@ -114,7 +118,7 @@ class TransposedPhases : public TileKernel {
   void run(const TileArgs& args) const override {
     check(args.packed != nullptr, "constant weights must come packed");
     const auto weights = in_panels(*args.packed, args.weights);
-    const std::vector<EpilogueStep> steps = epilogue_steps(d_.post, args.operands, image_of_depthwise(d_));
+    const std::vector<EpilogueStep> steps = epilogue_steps(d_.post, args.operands, extents_of_results(d_));
     auto* zeros = static_cast<float*>(args.scratch);
     std::fill_n(zeros, zeros_, 0.f);
     const auto used = static_cast<int>(std::min<std::int64_t>(d_.threads, units_));
@@ -140,9 +144,7 @@ class TransposedPhases : public TileKernel {
   };
 
   std::int64_t filter() const { return axes_[0].kernel * axes_[1].kernel * axes_[2].kernel; }
-  std::int64_t panel_step(const Phase& p) const {
-    return static_cast<std::int64_t>(p.taps.size()) * d_.in_channels * kPanel;
-  }
+  std::int64_t panel_step(const Phase& p) const { return static_cast<std::int64_t>(p.taps.size()) * in_ * kPanel; }
   std::size_t of_thread() const {
     return static_cast<std::size_t>(table_) * sizeof(const float*) +
            static_cast<std::size_t>((1 + whole_) * group_ * kPanel) * sizeof(float);
@@ -158,13 +160,15 @@ class TransposedPhases : public TileKernel {
     const std::int64_t first = group * group_, count = std::min(group_, p->pixels(d_.batch) - first);
     if (s.prepared != number) find_sources(*p, static_cast<const float*>(args.src), first, count, s);
     s.prepared = number;
-    PanelGemm t{.rows = count, .depth = d_.in_channels};
+    const std::int64_t part = panel / panels_of_group_, column = panel % panels_of_group_ * kPanel;
+    PanelGemm t{.rows = count, .depth = in_};
+    t.element = part * in_;
     t.source_step = group_;
     t.c_row = kPanel;
-    t.column = panel * kPanel;
-    t.columns = static_cast<int>(std::min(kPanel, d_.out_channels - t.column));
+    t.column = part * out_ + column;
+    t.columns = static_cast<int>(std::min(kPanel, out_ - column));
     t.b = weights + p->weights + panel * panel_step(*p);
-    t.block = static_cast<std::int64_t>(p->taps.size()) * d_.in_channels * simd().panel_block;
+    t.block = static_cast<std::int64_t>(p->taps.size()) * in_ * simd().panel_block;
     t.bias = args.bias ? static_cast<const float*>(args.bias) + t.column : nullptr;
     t.c = s.results - t.column;
     float* copy = s.results;
@@ -186,7 +190,7 @@ class TransposedPhases : public TileKernel {
 
   /// Multiplies as many taps at a time as the L2 cache holds of a panel.
   void multiply(PanelGemm t, int steps, const float* next, std::int64_t taps, const Scratch& s) const {
-    const std::int64_t most = std::max<std::int64_t>(1, kMostDepth / d_.in_channels);
+    const std::int64_t most = std::max<std::int64_t>(1, kMostDepth / in_);
     for (std::int64_t tap = 0; tap < taps; tap += most) {
       const bool last = tap + most >= taps;
       t.taps = std::min(most, taps - tap);
@@ -195,7 +199,7 @@ class TransposedPhases : public TileKernel {
       t.next = last ? next : nullptr;
       t.accumulate = tap > 0;
       simd().panel_gemm(t);
-      t.b += t.taps * d_.in_channels * simd().panel_block;
+      t.b += t.taps * in_ * simd().panel_block;
     }
   }
 
@@ -243,24 +247,26 @@ class TransposedPhases : public TileKernel {
         });
       flush_subnormals(static_cast<float*>(target), weights_);
     };
-    const std::int64_t count = d_.in_channels * d_.out_channels * filter();
+    const std::int64_t count = d_.in_channels * out_ * filter();
     return packed.form("panels of phases", static_cast<std::size_t>(weights_) * sizeof(float), original,
                        static_cast<std::size_t>(count) * sizeof(float), lay_out);
   }
 
   void lay_out_panel(const Phase& p, std::int64_t panel, const float* weights, float* to) const {
-    const std::int64_t block = simd().panel_block, out = d_.out_channels, taps = filter();
-    for (std::int64_t first = panel * kPanel; first < (panel + 1) * kPanel; first += block)
+    const std::int64_t block = simd().panel_block, taps = filter();
+    const std::int64_t part = panel / panels_of_group_, column = panel % panels_of_group_ * kPanel;
+    for (std::int64_t first = column; first < column + kPanel; first += block)
       for (const Tap& tap : p.taps)
-        for (std::int64_t c = 0; c < d_.in_channels; ++c, to += block)
+        for (std::int64_t c = part * in_; c < (part + 1) * in_; ++c, to += block)
           for (std::int64_t j = 0; j < block; ++j)
-            to[j] = tap.place >= 0 && first + j < out ? weights[(c * out + first + j) * taps + tap.place] : 0;
+            to[j] = tap.place >= 0 && first + j < out_ ? weights[(c * out_ + first + j) * taps + tap.place] : 0;
   }
 
   ConvDesc d_;
   std::array<Axis, 3> axes_;
   std::vector<Phase> phases_;
-  std::int64_t panels_;
+  std::int64_t in_, out_;  ///< channels of a group
+  std::int64_t panels_of_group_, panels_;
   std::int64_t group_ = 0;    ///< pixels of a phase that are computed together
   std::int64_t units_ = 0;    ///< panels of all groups of all phases
   std::int64_t weights_ = 0;  ///< elements of all panels
@@ -271,15 +277,14 @@ class TransposedPhases : public TileKernel {
 }  // namespace
 
 std::shared_ptr<const TileKernel> make_transposed_phases(const ConvDesc& d) {
-  if (simd().panel_gemm == nullptr || !d.transposed || d.spatial < 2 || d.groups != 1 ||
-      d.layout != ImageLayout::kChannelsLast || !d.weights_constant)
+  if (simd().panel_gemm == nullptr || !d.transposed || d.spatial < 2 || d.layout != ImageLayout::kChannelsLast ||
+      !d.weights_constant)
     return nullptr;
   if (std::all_of(d.stride.begin(), d.stride.begin() + d.spatial, [](std::int64_t s) { return s == 1; }))
     return nullptr;
   for (DType t : {d.src, d.weights, d.dst})
     if (t != DType::kFloat32) return nullptr;
-  if (d.in_channels < kLeastChannels || d.in_channels > kMostDepth || !has_steps(d.post, image_of_depthwise(d)))
-    return nullptr;
+  if (d.in_channels / d.groups > kMostDepth || !has_steps(d.post, extents_of_results(d))) return nullptr;
   return std::make_shared<TransposedPhases>(d);
 }
 

@@ -1,16 +1,12 @@
-// What both kernels of depthwise convolutions use: the image's axes, and weights by taps.
+// The axes of a convolution's image, for kernels that compute images and volumes.
 #pragma once
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "host/conv.h"
-#include "host/tile_kernel.h"
 
 namespace sardonyx::host {
-
-constexpr std::int64_t kMostTaps = 128;
 
 /// One axis of the image.
 struct Axis {
@@ -24,9 +20,6 @@ struct Axis {
 std::array<Axis, 3> axes_of(const ConvDesc& d);
 
 /// Extents of the results, channels last.
-std::vector<std::int64_t> image_of_depthwise(const ConvDesc& d);
-
-/// [tap][channel].
-std::shared_ptr<const Buffer> weights_by_taps(const ConvDesc& d, PackedWeights& packed, const void* original);
+std::vector<std::int64_t> extents_of_results(const ConvDesc& d);
 
 }  // namespace sardonyx::host
