@@ -22,7 +22,9 @@ def sorting(n, dtype, largest):
 
 @pytest.mark.parametrize("device", ["sim:gfx942", "sim:gfx1100"])
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize(("n", "largest"), [(200, 1), (300, 0), (1024, 0), (1500, 1), (2048, 0), (2500, 1), (4096, 0), (4100, 0)])
+@pytest.mark.parametrize(
+    ("n", "largest"), [(200, 1), (300, 0), (1024, 0), (1500, 1), (2048, 0), (2500, 1), (4096, 0), (4100, 0)]
+)
 def test_values(n, largest, dtype, device):
     """With many equal elements, whose order is that of their indices."""
     x = np.random.default_rng(n).integers(-50, 50, (3, n)).astype(dtype)
