@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "host/parallel.h"
+#include "kernels/layout_fourier.h"
 #include "routines/clones.h"
 #include "routines/elements.h"
 #include "routines/families.h"
@@ -18,6 +19,7 @@ namespace {
 
 constexpr std::int64_t kLanes = 16;  // butterflies that are computed together, one in each lane of a vector
 constexpr double kTurn = 2 * M_PI;
+constexpr std::int64_t kMostSamples = 2 * sdx::layout::kMostFourier;
 
 using Complex = std::array<float, 2>;
 
@@ -330,8 +332,14 @@ void transform_lines(Call& c, const Transform& f, const Tables& tables) {
 //   params:  length, inverse, onesided: as of ONNX's DFT, with `length` whole and known. Missing samples are 0. bins is
 //            length / 2 + 1 if onesided and not inverse, else length; components is 1 if onesided and inverse, else 2.
 void fourier(Call& c) {
+  check(c.inputs.size() == 1 && c.outputs.size() == 1 && c.params.size() == 3 && c.inputs[0].dims.size() == 4,
+        "fourier: {} inputs, {} params", c.inputs.size(), c.params.size());
   const Tensor& x = c.inputs[0];
+  check(c.params[0] >= 1 && c.params[0] <= kMostSamples && (x.dims[3] == 1 || x.dims[3] == 2),
+        "fourier: {} samples of {} components", c.params[0], x.dims[3]);
   const Transform f{c.params[0], c.params[1] != 0, c.params[2] != 0, static_cast<int>(x.dims[3])};
+  const std::vector<std::int64_t> dims = {x.dims[0], f.bins(), x.dims[2], f.to_real() ? 1 : 2};
+  check(c.outputs[0].dims == dims && c.outputs[0].dtype == x.dtype, "fourier: a result of another shape or type");
   const std::shared_ptr<const Tables> tables = tables_of(f);
   dispatch(x.dtype, "a Fourier transform", [&](auto zero) {
     using T = decltype(zero);
