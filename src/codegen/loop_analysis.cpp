@@ -43,6 +43,16 @@ bool can_merge(const Expr& body, const Expr& store, const Expr& a, const Expr& b
   return (!store || collapsible(store, a, b)) && only_in_loads(body, a, b, seen);
 }
 
+// Whether products of floats are added up in it, which the compiler may contract.
+bool adds_products(const Expr& e) {
+  bool found = false;
+  visit(e, [&](const Expr& x) {
+    if ((x->op != Op::kAdd && x->op != Op::kSub) || !is_float(x->dtype)) return;
+    found |= x->args[0]->op == Op::kMul || x->args[1]->op == Op::kMul;
+  });
+  return found;
+}
+
 }  // namespace
 
 // Merges adjacent variables where possible; body and store are rewritten.
@@ -190,6 +200,9 @@ Expr computed_parts(const Expr& body, const Expr& var) {
     found = x;  // the last one is the outermost
   });
   if (count == 0 || count > kMost) return {};
+  // Integers show which products were contracted (a linear Resize of integers is often halfway between two of them),
+  // and that differs from one form of a loop to another.
+  if (is_integer(body->dtype) && adds_products(body)) return {};
   const auto with = [&](std::size_t side) {
     return rewrite(body, [&](const Expr& x) { return x.get() == found.get() ? found->args[side] : Expr(); });
   };

@@ -79,6 +79,21 @@ TEST(HostLoops, ConcatenationsAreComputedPartByPart) {
   EXPECT_EQ(loops(8), 1);  // each loop takes milliseconds to compile
 }
 
+// Rounding to integers may depend on which products are contracted, and so would on how the loop is divided.
+TEST(HostLoops, RoundedSumsOfProductsAreNotDivided) {
+  const auto loops = [](const char* second) {
+    const std::string text =
+        source(fmt::format("%0 = input float32[n, 320]\n%1 = input float32[n, 320]\n"
+                           "%2 = loop int8[n < n, c < 320]: int8(round(select(c < 32, %0[n, c], {})))\nreturn %2",
+                           second));
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = text.find("assume_safety", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  EXPECT_EQ(loops("%1[n, c]"), 2);
+  EXPECT_EQ(loops("%1[n, c] * 0.25 + %0[n, c] * 0.75"), 1);
+}
+
 // One comparison after the other would take some cycles for each element.
 TEST(HostLoops, LongRowsAreSearchedInLanes) {
   const auto text = [](int length) {
