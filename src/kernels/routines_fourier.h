@@ -173,31 +173,25 @@ struct Fourier {
   SDX_FN bool takes_part(int round) const {
     return (round + 1) * kTeam <= butterflies(Pass) || thread + u32(round) * kTeam < u32(butterflies(Pass));
   }
-  /// Calls f(round, radix's element, index of the transform's element) for what a pass reads.
-  template <int Pass, class F>
-  SDX_FN void reads(const F& f) const {
+  /// Calls f(round, e, index(j, e)) for element e of each of this thread's butterflies, j.
+  template <int Pass, class Index, class F>
+  SDX_FN void each_element(const Index& index, const F& f) const {
     each<rounds(Pass)>([&](auto b) SDX_LAMBDA {
       constexpr int round = decltype(b)::value;
       const u32 j = thread + u32(round) * kTeam;
       if (!takes_part<Pass>(round)) return;
-      each<radix(Pass)>([&](auto r) SDX_LAMBDA {
-        constexpr int e = decltype(r)::value;
-        f(round, e, j + u32(e * butterflies(Pass)));
-      });
+      each<radix(Pass)>([&](auto r) SDX_LAMBDA { f(round, decltype(r)::value, index(j, u32(decltype(r)::value))); });
     });
+  }
+  /// Calls f(round, radix's element, index of the transform's element) for what a pass reads, or writes.
+  template <int Pass, class F>
+  SDX_FN void reads(const F& f) const {
+    each_element<Pass>([](u32 j, u32 e) SDX_LAMBDA { return j + e * u32(butterflies(Pass)); }, f);
   }
   template <int Pass, class F>
   SDX_FN void writes(const F& f) const {
     constexpr u32 D = done(Pass), R = radix(Pass);
-    each<rounds(Pass)>([&](auto b) SDX_LAMBDA {
-      constexpr int round = decltype(b)::value;
-      const u32 j = thread + u32(round) * kTeam;
-      if (!takes_part<Pass>(round)) return;
-      each<radix(Pass)>([&](auto r) SDX_LAMBDA {
-        constexpr int e = decltype(r)::value;
-        f(round, e, j / D * D * R + j % D + u32(e) * D);
-      });
-    });
+    each_element<Pass>([](u32 j, u32 e) SDX_LAMBDA { return j / D * D * R + j % D + e * D; }, f);
   }
 
   template <int Pass>
