@@ -417,7 +417,9 @@ SDX_FN void routine_fourier(X x, T* y, i64 lines, i64 samples, i64 inner) {
     const auto read = [&]<bool Packs>(const FourierInput<Kind, Columns, Packs, X>& in) SDX_LAMBDA {
       f.template reads<0>([&](int round, int e, u32 k) SDX_LAMBDA { v.x[round][e] = in(k); });
     };
-    if (in_packs)
+    if (have == 0)  // there is no memory to read
+      f.template reads<0>([&](int round, int e, u32) SDX_LAMBDA { v.x[round][e] = {0, 0}; });
+    else if (in_packs)
       read(FourierInput<Kind, Columns, true, X>{x, from, have, step});
     else
       read(FourierInput<Kind, Columns, false, X>{x, from, have, step});
