@@ -28,7 +28,10 @@ constexpr const char* kShort = "short";
 // Elements of keys and values of a wave: up to which it is the fastest for any number of waves, and for many; on RDNA 3
 // a lane has all elements of an operand's row.
 constexpr std::int64_t kShortElements = 7000, kMostShortElements = 11000, kMostShortWhole = 10000;
-constexpr std::int64_t kMostShortKeys = 128, kShortRegisters = 220;
+constexpr std::int64_t kShortRegisters = 220;
+// NVIDIA: registers of operands and sums up to which a warp takes the kernel for few keys, and up to which two thread
+// blocks share a multiprocessor; warps that fill one.
+constexpr std::int64_t kMostShortRegisters = 226, kHalfRegisters = 130, kFillingWarps = 16;
 constexpr std::int64_t kFarRows = 1 << 20;  // between two rows whose offsets have 32 bits
 constexpr const char* kTwoHeads = "two heads of 64 rows";
 constexpr std::int64_t kMostOneQuery = 1 << 17;  // units: workgroups are counted in 32 bits
@@ -49,6 +52,7 @@ class Generator : AttentionSource {
     set_sizes();
     if (!one_query_text_.empty()) add_one_query();
     if (takes_short()) short_ = prefers_short(), add_short();
+    if (takes_short_mma()) short_ = compare(Op::kLt, 0, 1), add_short_mma();
     if (takes_wgmma()) add_wgmma();
     if (takes_small_tiles()) add_small_tiles();
     if (!always_wgmma()) add_tiles();
@@ -233,12 +237,14 @@ class Generator : AttentionSource {
     if ((layout != MatrixLayout::kMfma && layout != MatrixLayout::kWmma12 && !whole) || size_of(type_) != 2 ||
         !is_const_int(keys_, keys) || keys < 1 || keys > kMostShortKeys)
       return false;
-    const auto is_near = [](const Operand& o) {
-      std::int64_t distance = 0;
-      return !o.gathered && !o.numbers &&
-             (!(o.direct || o.loose) || (is_const_int(o.distance, distance) && distance >= 0 && distance <= kFarRows));
-    };
     return is_near(k_) && is_near(v_) && short_elements() <= (whole ? kMostShortWhole : kMostShortElements);
+  }
+  // Whether offsets between rows have 32 bits, and elements are read as they are.
+  static bool is_near(const Operand& o) {
+    std::int64_t distance = 0;
+    return !o.gathered && !o.numbers &&
+           (!(o.direct || o.loose || o.unit != 0) ||
+            (is_const_int(o.distance, distance) && distance >= 0 && distance <= kFarRows));
   }
   // Tiles of 16 keys, in whole steps of the second GEMM.
   std::int64_t short_tiles() const {
@@ -284,6 +290,34 @@ class Generator : AttentionSource {
           kernel(false, fmt::format("attention_short<P, {}, {}, {}>(p, {{{}, {}, {}, {}, {}, nullptr}}, {});\n", keys,
                                     each, once, number(queries_, "queries"), keys, number(heads_, "heads"), heads,
                                     number(parts, "splits"), number(batch_, "batch")));
+      return Launches{launch(k, idx::ceildiv(units * parts, kGpuThreads / chip_.wave), parts, false)};
+    });
+  }
+
+  // See kernels/attention_short_mma.h.
+  bool takes_short_mma() const {
+    return few_keys_by_mma() && is_near(k_) && is_near(v_) && short_mma_registers() <= kMostShortRegisters;
+  }
+  // Registers of a lane for keys, values, scores, results, and two rows of queries and the next ones.
+  std::int64_t short_mma_registers() const {
+    const auto pairs = [](const Expr& d, std::int64_t unit) {
+      return 2 * std::int64_t{sdx::layout::ShortRow{static_cast<int>(extent(d)), static_cast<int>(unit)}.steps()};
+    };
+    const std::int64_t unit = q_.unit == 0 ? k_.unit : k_.unit == 0 ? q_.unit : std::min(q_.unit, k_.unit);
+    const std::int64_t tiles = (keys_->i + 15) / 16 * 2, head = pairs(d_, unit), value = pairs(e_, v_.unit);
+    return tiles * (head + value + 4) + 4 * value + 4 * head + (column_ ? 2 * tiles : 0);
+  }
+  void add_short_mma() {
+    const std::int64_t heads = column_ ? 1 : group_, keys = keys_->i;
+    const Expr units = batch_ * idx::floordiv(heads_, heads), tiles = idx::ceildiv(queries_ * heads, 16);
+    const Expr fill = idx::ceildiv(driver_units(chip_) * kFillingWarps, idx::max(units, 1));
+    const Expr parts = idx::max(1, idx::min(tiles, fill));
+    add(kShort, short_, 1, [=, this] {
+      const std::size_t k =
+          kernel(false,
+                 fmt::format("attention_short_mma<P, {}>(p, {{{}, {}, u32(splits), nullptr}}, u32(batch));\n", keys,
+                             kNumbers, heads),
+                 short_mma_registers() <= kHalfRegisters ? two_blocks() : LaunchBounds{});
       return Launches{launch(k, idx::ceildiv(units * parts, kGpuThreads / chip_.wave), parts, false)};
     });
   }

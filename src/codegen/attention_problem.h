@@ -2,6 +2,7 @@
 // depend on how queries, keys and values are loaded.
 #pragma once
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,11 +45,14 @@ inline std::uint32_t step_mma_bytes(std::int64_t dim, std::int64_t group, std::i
 /// An operand of attention: the address of its rows, or its elements.
 struct AttentionOperand {
   std::string name;
-  Expr load;              // flat
-  Expr row, element;      // variables
-  Expr start, distance;   // offset of row 0, element 0; stride of rows
-  bool direct = false;    // rows can be read 16 bytes at a time
-  bool loose = false;     // the same, but they are not aligned: for kernels/attention_short.h
+  Expr load;             // flat
+  Expr row, element;     // variables
+  Expr start, distance;  // offset of row 0, element 0; stride of rows
+  bool direct = false;   // rows can be read 16 bytes at a time
+  bool loose = false;    // the same, but they are not aligned: for kernels/attention_short.h
+  /// Elements of a row that can be read at a time wherever a vector begins, up to 8: for kernels/attention_short_mma.h;
+  /// 0: only one by one, by query_at() and its like.
+  std::int64_t unit = 0;
   bool gathered = false;  // the same, but each row's place is computed (`start`, with the row), as in a paged KV cache
   Expr numbers, scale;    // the same for int8 and a number of each row, with which they are multiplied; else empty
   /// kKeyDirect and kValueDirect of kernels/attention.h.
@@ -65,6 +69,18 @@ class AttentionProblem {
     vec_ = 16 / static_cast<std::int64_t>(size_of(type_));
   }
   static std::int64_t extent(const Expr& v) { return v->args[0]->i; }
+  /// How many of a row's `length` elements, from `start` on, can be accessed at a time: 8, 4, 2 or 1.
+  static std::int64_t unit_of(std::int64_t length, const Expr& start) {
+    return std::gcd(std::int64_t{8}, std::gcd(length, divisor_of(start)));
+  }
+  /// Whether kernels/attention_short_mma.h has a form for the problem's keys.
+  bool few_keys_by_mma() const {
+    const MatrixLayout layout = chip_.layout();
+    std::int64_t keys = 0;
+    return (layout == MatrixLayout::kMma || layout == MatrixLayout::kWgmma) && size_of(type_) == 2 &&
+           is_const_int(t_->args[0], keys) && keys >= 1 && keys <= kMostShortKeys;
+  }
+  static constexpr std::int64_t kMostShortKeys = 128;
   Expr operations() const {
     Expr n = 2 * (d_->args[0] + e_->args[0]);
     for (const Expr* v : {&b_, &h_, &s_, &t_}) n = n * (*v)->args[0];
@@ -182,6 +198,7 @@ class AttentionProblem {
              [&] { returns_address(kernel_.out, rest); });
     function("i64 out_step()", {}, [&] { returns(step); });
     out_rows_ = is_const(step, 1);
+    if (out_rows_) out_unit_ = unit_of(extent(e_), rest);
     Value sum;
     sum.dtype = DType::kFloat32;
     emit_.bind_local(&sum, "x");
@@ -212,6 +229,7 @@ class AttentionProblem {
   DType type_;
   std::int64_t vec_ = 0;
   bool plain_ = false, out_direct_ = false, out_rows_ = false;
+  std::int64_t out_unit_ = 0;    // elements of a result's row that can be stored at a time; 0: they are not contiguous
   bool wide_out_ = false;        // P::wide() gives results before the rounding
   Expr column_;                  ///< what is added to the scores of a key, for all queries; may be empty
   Expr row_bias_, row_bias_at_;  ///< tensor that is added to the scores, and the element for key 0; may be empty

@@ -47,12 +47,19 @@ void AttentionSource::write_problem() {
       "= "
       "{}, kKeyDirect = {}, kValueDirect = {}, kOutDirect = {}, kPlain = {}, kColumn = {}, kBias = {}, kBounds = {}, "
       "kSink = {}, kZeroEmpty = {}, kWideOut = {}, kQueryLoose = {}, kKeyLoose = {}, kValueLoose = {}, kOutRows = {}, "
-      "kPageRows = {}, kKeyStride = {}, kValueStride = {} "
+      "kPageRows = {}, kKeyStride = {}, kValueStride = {}{} "
       "}};\n{}{}}};\nconst P p{{{}}};\n",
       storage_name(type_), storage_name(kernel_.out->dtype), extent(d_), extent(e_), int(q_.direct), k_.form(),
       v_.form(), int(out_direct_), int(plain_), int(bool(column_)), int(bool(row_bias_)), int(a_.begin || a_.end),
       int(bool(a_.sink)), int(a_.zero_empty), int(wide_out_), int(q_.loose), int(k_.loose), int(v_.loose),
-      int(out_rows_), page_rows_, key_stride_, value_stride_, members_, text_, values_);
+      int(out_rows_), page_rows_, key_stride_, value_stride_, units(), members_, text_, values_);
+}
+
+// What kernels/attention_short_mma.h requires besides.
+std::string AttentionSource::units() const {
+  if (!few_keys_by_mma()) return {};
+  return fmt::format(", kQueryUnit = {}, kKeyUnit = {}, kValueUnit = {}, kOutUnit = {}, kBiasUnit = {}", q_.unit,
+                     k_.unit, v_.unit, out_unit_, row_bias_ ? unit_of(extent(t_), row_bias_at_) : 0);
 }
 
 // The functions of the struct of kernels/attention_step_mma.h: for one query per sequence, and keys and values in the
@@ -158,6 +165,8 @@ AttentionOperand AttentionSource::operand(const std::string& name, const Expr& l
   }
   if (name != "query" && mentions(o.start, s_)) return o;
   o.direct = aligned && (name == "query" || divisor_of(o.distance) % vec_ == 0);
+  if (few_keys_by_mma())
+    o.unit = std::gcd(unit_of(extent(element), rest), name == "query" ? 0 : divisor_of(o.distance));
   o.loose = !o.direct && chip_.policy.any_address && size_of(type_) == 2 && extent(element) >= vec_;
   return o;
 }
@@ -200,7 +209,7 @@ std::int64_t AttentionSource::group_of(const Operand& k, const Operand& v) const
 }
 
 void AttentionSource::query_functions(const Operand& q) {
-  if (q.direct || q.loose)
+  if (q.direct || q.loose || q.unit != 0)
     function("const T* query(i64 b, i64 h, i64 s)", {{b_, "b"}, {h_, "h"}, {s_, "s"}},
              [&] { returns_address(q.load->value, q.start); });
   if (!q.direct) element_function(q, "s");
@@ -216,7 +225,7 @@ void AttentionSource::row_functions(const Operand& o) {
     return function(fmt::format("f32 {}_scale(i64 b, i64 h, i64 t)", o.name), vars, [&] { returns(o.scale); });
   }
   if (!o.direct) element_function(o, "t");
-  if (!o.direct && !o.loose) return;
+  if (!o.direct && !o.loose && o.unit == 0) return;
   function(fmt::format("const T* {}(i64 b, i64 h)", o.name), {{b_, "b"}, {h_, "h"}},
            [&] { returns_address(o.load->value, o.start); });
   function(fmt::format("i64 {}_row()", o.name), {}, [&] { returns(o.distance); });

@@ -36,6 +36,7 @@ class AttentionSource : protected AttentionProblem {
 
  private:
   void write_problem();
+  std::string units() const;
   /// The distance of two rows of a page of `rows` rows; otherwise 0.
   std::int64_t page_stride(const Operand& o, std::int64_t& rows) const;
   Operand scaled(const std::string& name, const Expr& numbers, const Expr& scale, const Expr& element) const;

@@ -1,6 +1,8 @@
 // See contraction.h.
 #include "codegen/contraction.h"
 
+#include <array>
+
 #include "codegen/emit.h"
 #include "graph/analysis.h"
 #include "support/error.h"
@@ -164,7 +166,49 @@ std::optional<Windows> windows_of(const Value& x, const Value& w, const Value& o
   return s;
 }
 
+// Whether a convolution has one tap, and image and result have the pixels of a channel side by side: between Fourier
+// transforms, for example. Its columns should then be pixels.
+bool along_pixels(const TileKernel& t, const ConvOp& op) {
+  const Value *x = t.node->inputs[0], *w = t.node->inputs[1], *out = t.node->outputs[0];
+  if (op.groups != 1 || op.transposed || op.zeros > 0 || size_of(x->dtype) == 1 || !t.out->storage_order.empty() ||
+      t.out->rank() != out->rank())
+    return false;
+  for (std::size_t k = 0; k < op.strides.size(); ++k)
+    if (!is_const(w->shape[k + 2], 1) || op.strides[k] != 1 || !is_const(Expr(op.pads_begin[k]), 0) ||
+        !is_const(Expr(op.pads_end[k]), 0))
+      return false;
+  for (std::size_t k = 0; k < out->rank(); ++k)
+    if (!idx::provably_equal(t.out->shape[k], out->shape[k])) return false;
+  return true;
+}
+
+// Of each image, the product of the weights and the pixels of all channels.
+Contraction of_pixels(const TileKernel& t, const ConvOp& op, Value& accumulator) {
+  const std::vector<Value*>& in = t.node->inputs;
+  const Value *x = in[0], *w = in[1], *out = t.node->outputs[0];
+  Contraction c;
+  c.type = x->dtype;
+  c.z = loop_var(out->shape[0]);
+  c.row = loop_var(out->shape[1]);
+  const Expr channel = loop_var(x->shape[1]);
+  Exprs pixel = vars_of({out->shape.begin() + 2, out->shape.end()}), at_x = {c.z, channel}, vars = {c.z, c.row},
+        at_w = {c.row, channel};
+  for (const Expr& p : pixel) at_x.push_back(p), vars.push_back(p), at_w.push_back(0);
+  std::vector<std::pair<Expr, Expr>> r;
+  c.row_dims = {c.row->args[0]};
+  c.col = flatten(pixel, r);
+  c.reduced = {channel};
+  c.a = load(w, w->dtype, at_w);
+  c.b = substitute(load(x, x->dtype, at_x), r);
+  accumulator.dtype = DType::kFloat32;
+  Expr sum = load(&accumulator, accumulator.dtype, {});
+  if (op.has_bias) sum = binary(Op::kAdd, sum, cast(load(in[2], in[2]->dtype, {c.row}), accumulator.dtype));
+  finish(t, accumulator, sum, vars, r, c);
+  return c;
+}
+
 Contraction of_conv(const TileKernel& t, const ConvOp& op, Value& accumulator) {
+  if (along_pixels(t, op)) return of_pixels(t, op, accumulator);
   const std::vector<Value*>& in = t.node->inputs;
   Value *x = in[0], *w = in[1];
   const Value* out = t.node->outputs[0];
@@ -249,13 +293,34 @@ bool multiplies_vectors(const MatMulOp& m) {
   return (is_const(m.vars[n - 1]->args[0], 1) || is_const(m.vars[n - 2]->args[0], 1)) && batch_of_pairs(m);
 }
 
-// Whether this is a batched GEMM whose right matrices are so small that most of a tile would be empty. A loop kernel,
-// whose neighbouring threads load vectors and sum few terms, is bound by memory only.
+// Whether this is a batched GEMM of which the right or the left matrices are so small that most of a tile would be
+// empty. A loop kernel, whose neighbouring threads load vectors and sum few terms, is bound by memory only.
 bool multiplies_small_matrices(const MatMulOp& m) {
   constexpr std::int64_t kSmall = 128;  // elements: 16 x 8. Products of attention are larger in one of the dims
+  std::int64_t k = 0, lines = 0;
+  const auto few = [&](const Expr& v) { return is_const_int(v->args[0], lines) && lines > 1 && k * lines <= kSmall; };
+  return is_const_int(m.k->args[0], k) && (few(m.vars.back()) || few(m.vars[m.vars.size() - 2])) && batch_of_pairs(m);
+}
+
+// Whether neither elements of a row nor those of a column of an operand are neighbours in memory.
+bool is_scattered(const Expr& operand, const Expr& row, const Expr& k) {
+  const Expr x = operand->op == Op::kCast ? operand->args[0] : operand;
+  if (x->op != Op::kLoad) return false;
+  const Expr at = flatten_loads(x)->args[0];
+  return std::ranges::all_of(std::array{row, k}, [&](const Expr& var) {
+    Expr step, rest;
+    return !is_const(var) && idx::split_affine(at, var, step, rest) && !is_const(step, 1) && !uses(rest, var);
+  });
+}
+
+// Whether this is a batched GEMM of small right matrices, and left ones whose elements lie apart: of a Fourier
+// operator's modes, for example. A tile would be loaded element by element. A loop loads them for each result, which
+// caches make cheap, and fuses with the loops around it.
+bool multiplies_scattered_matrices(const MatMulOp& m) {
+  constexpr std::int64_t kMostTerms = 32, kMostElements = 1024;  // of a right matrix
   std::int64_t k = 0, columns = 0;
-  return is_const_int(m.k->args[0], k) && is_const_int(m.vars.back()->args[0], columns) && columns > 1 &&
-         k * columns <= kSmall && batch_of_pairs(m);
+  return is_const_int(m.k->args[0], k) && is_const_int(m.vars.back()->args[0], columns) && k <= kMostTerms &&
+         k * columns <= kMostElements && batch_of_pairs(m) && is_scattered(m.a, m.vars[m.vars.size() - 2], m.k);
 }
 
 }  // namespace
@@ -279,6 +344,8 @@ bool is_contraction(const Node& node, std::string& why) {
       why = "so short sums of matrices by vectors are a loop";
     else if (multiplies_small_matrices(*m))
       why = "such small matrices are a loop";
+    else if (multiplies_scattered_matrices(*m))
+      why = "products of matrices whose elements lie apart with small ones are a loop";
     return why.empty();
   }
   if (const auto* c = node.as<ConvOp>()) {

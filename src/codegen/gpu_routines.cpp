@@ -8,9 +8,8 @@
 
 #include "codegen/emit.h"
 #include "codegen/fourier_form.h"
-#include "codegen/gpu_computed_input.h"
+#include "codegen/gpu_routine_writer.h"
 #include "codegen/loop_codegen.h"
-#include "codegen/recurrent_forms.h"
 #include "codegen/routine_types.h"
 #include "graph/analysis.h"
 #include "kernels/layout_routines.h"
@@ -18,7 +17,6 @@
 namespace sardonyx::codegen {
 namespace {
 
-constexpr std::int64_t kWorkgroup = kGpuThreads;
 constexpr std::int64_t kSortedInShared = sdx::layout::kSortedInShared, kChunk = sdx::layout::kSortChunk,
                        kFlagsPerBlock = sdx::layout::kFlagsPerThread * kGpuThreads;
 
@@ -26,23 +24,9 @@ constexpr std::int64_t kSortedInShared = sdx::layout::kSortedInShared, kChunk = 
 // thread each.
 constexpr std::int64_t kMostPartedLines = 256, kShortColumn = 64, kManyColumns = 65536, kManyStrips = 96;
 
-class Routine {
+class Routine : public RoutineWriter {
  public:
-  Routine(const NodeStep& step, const RoutineOp& op, const Chip& chip, DType precision, const IsLoaded& loaded,
-          const std::function<bool(std::int64_t)>& from_inputs)
-      : node_(*step.node),
-        op_(op),
-        chip_(chip),
-        precision_(precision),
-        narrow_(precision != DType::kFloat32),
-        loaded_(loaded),
-        computed_(step.computed),
-        from_inputs_(from_inputs) {
-    const Node& node = *step.node;
-    for (const Value* v : node.inputs) tensors_.push_back(v);
-    inputs_ = static_cast<int>(node.inputs.size());
-    for (const Value* v : node.outputs) tensors_.push_back(v);
-  }
+  using RoutineWriter::RoutineWriter;
 
   bool generate() {
     struct Kind {
@@ -63,7 +47,6 @@ class Routine {
         {"nms", "routines_boxes.h", &Routine::nms},
         {"det", "routines_boxes.h", &Routine::det},
         {"fourier", "routines_fourier.h", &Routine::fourier},
-        {"recurrent", "routines_recurrent.h", &Routine::recurrent},
     };
     for (const Kind& k : kKinds)
       if (op_.name == k.name) {
@@ -73,57 +56,7 @@ class Routine {
     return false;
   }
 
-  GpuRoutine r;
-
  private:
-  const Value& in(int k) const { return *tensors_[static_cast<std::size_t>(k)]; }
-  const Value& out(int k) const { return in(inputs_ + k); }
-  int output(int k) const { return inputs_ + k; }
-  int workspace(DType t, const Expr& elements) {
-    r.workspace.push_back({t, elements});
-    return static_cast<int>(tensors_.size() + r.workspace.size()) - 1;
-  }
-  std::int64_t param(std::size_t k) const { return op_.params[k]->i; }
-  bool known(std::size_t k) const { return is_const(op_.params[k]); }
-  const ComputedInput* computed(int tensor) const {
-    for (const ComputedInput& c : computed_)
-      if (static_cast<int>(c.input) == tensor) return &c;
-    return nullptr;
-  }
-
-  // Adds a launch of `call`, in which b0, b1, ... are `tensors` (as pointers to `types`; inputs may be computed) and
-  // s0, s1, ... are `values`.
-  void launch(const std::string& call, const std::vector<int>& tensors, const std::vector<const char*>& types,
-              const std::vector<int>& writes, const Exprs& values, const Expr& threads, const Expr& repeat = Expr()) {
-    GpuRoutineLaunch l{{}, {}, writes, {}, values, {}, threads, {}, repeat, {}};
-    std::string head, made;
-    for (std::size_t k = 0; k < tensors.size(); ++k) {
-      if (const ComputedInput* c = computed(tensors[k])) {
-        ComputedInputSource s = computed_input(
-            c->stage, chip_,
-            {fmt::format("b{}", k), tensors.size() + l.read.size(), l.values, l.divisors, narrow_, from_inputs_});
-        l.computes.push_back(c->input);
-        made += s.text;
-        l.read.insert(l.read.end(), s.buffers.begin(), s.buffers.end());
-        l.values = std::move(s.values), l.divisors = std::move(s.divisors);
-        if (s.limit) r.limit = r.limit ? idx::max(r.limit, s.limit) : s.limit;
-        continue;
-      }
-      l.tensors.push_back(tensors[k]);
-      const bool written = std::find(writes.begin(), writes.end(), tensors[k]) != writes.end();
-      head += fmt::format("{}{}{}* b{}", head.empty() ? "" : ", ", written ? "" : "const ", types[k], k);
-    }
-    for (std::size_t k = 0; k < l.read.size(); ++k)
-      head += fmt::format(", const {}* __restrict b{}", storage_name(l.read[k]->dtype), tensors.size() + k);
-    for (std::size_t k = 0; k < l.values.size(); ++k) head += fmt::format(", i64 s{}", k);
-    for (std::size_t k = 0; k < l.divisors.size(); ++k) head += fmt::format(", u64 d{}", k);
-    if (repeat) head += ", i64 number";
-    l.kernel.family = KernelFamily::kRoutine;
-    l.kernel.body = "(" + head + ") {\n" + made + "  " + call + "\n}\n";
-    l.kernel.headers = {header_};
-    r.launches.push_back(std::move(l));
-  }
-
   bool scatter() {
     if (!known(0)) return false;
     const std::int64_t reduction = param(0);
@@ -395,94 +328,6 @@ class Routine {
     r.launches.back().kernel.bounds = {.threads = static_cast<std::uint32_t>(kWorkgroup), .min_blocks = 2};
     return true;
   }
-
-  bool recurrent() {
-    const auto l = recurrent_layer(node_, chip_, precision_ != DType::kFloat32);
-    if (!l) return false;
-    const char* t = storage_name(in(0).dtype);
-    const auto& d = in(0).shape;
-    const Expr steps = d[1], batch = d[2];
-    const bool lstm = l->kind == 2;
-    const std::string layer = text_of_layer(op_, *l, in(0).dtype);
-    // Layers without a cell state get h in its place, which the kernel does not access.
-    const int c_last = lstm ? output(2) : output(1);
-    const std::vector<int> tensors = {0, 1, 2, 3, lstm ? 4 : 3, lstm ? 5 : 2, 6, output(0), output(1), c_last};
-    Expr many;  // sequences
-    if (l->tiles) {
-      many = compare(Op::kGt, d[0] * batch, few_sequences(chip_));
-      launch(layer + fmt::format("routine_recurrent_tiles<RecurrentTiles<{}, {}>, {}>(layer, b0, b1, b2, b3, b4, b5, "
-                                 "b6, b7, b8, b9, s0, s1, s2);",
-                                 l->hidden, l->gates, l->kind),
-             tensors, {t, t, t, t, t, t, "i32", t, t, t}, {output(0), output(1), c_last}, {d[0], steps, batch},
-             d[0] * idx::ceildiv(batch, *l->tiles) * Expr(kWorkgroup));
-      GpuRoutineLaunch& tiles = r.launches.back();
-      tiles.kernel.headers = {"routines_recurrent_tiles.h"};
-      tiles.kernel.bounds = {.threads = static_cast<std::uint32_t>(kWorkgroup), .min_blocks = 1, .min_waves = 1};
-      tiles.when = many;
-    }
-    if (const auto& n = l->scan) {
-      const Expr together = idx::min(
-          Expr(n->slices), idx::max(idx::ceildiv(d[0] * batch * Expr(n->cluster), workgroups_at_once(chip_, *n)), 1));
-      launch(layer + fmt::format(
-                         "routine_recurrent_scan<RecurrentDivision<{}, {}, {}, {}, {}>, {}, {}>(layer, b0, b1, b2, b3, "
-                         "b4, b5, b6, b7, b8, b9, s0, s1, s2, s3);",
-                         n->hidden, n->slices, n->cluster, n->held, n->halves ? "f16" : "f32", l->kind, l->two_phases),
-             tensors, {t, t, t, t, t, t, "i32", t, t, t}, {output(0), output(1), c_last},
-             {d[0], steps, batch, together}, d[0] * idx::ceildiv(batch, together) * Expr(n->cluster * kWorkgroup));
-      KernelSpec& kernel = r.launches.back().kernel;
-      kernel.headers = {"routines_recurrent_scan.h"};
-      kernel.bounds = {.threads = static_cast<std::uint32_t>(kWorkgroup), .min_blocks = 1, .min_waves = 1};
-      kernel.shared_bytes = static_cast<std::uint32_t>(n->shared);
-      if (n->cluster > 1) kernel.bounds.cluster = static_cast<std::uint32_t>(n->cluster);
-      if (many) r.launches.back().when = logical_not(many);
-      return true;
-    }
-    return recurrent_steps(*l, layer, tensors, many);
-  }
-
-  // A launch for each step, of kernels for one sequence, up to four and more.
-  bool recurrent_steps(const RecurrentLayer& l, const std::string& layer, std::vector<int> tensors, const Expr& many) {
-    const DType type = in(0).dtype == DType::kFloat32 ? precision_ : in(0).dtype;
-    const char *t = storage_name(in(0).dtype), *weights = storage_name(type);
-    const Expr directions = in(0).shape[0], steps = in(0).shape[1], batch = in(0).shape[2], hidden = out(0).shape[3];
-    const RecurrentStepDivision n = step_division(chip_, type, l.directions, l.hidden);
-    const int gated = workspace(in(0).dtype, l.two_phases ? directions * batch * hidden * Expr(2) : Expr(1));
-    tensors[1] = gated + 1;
-    r.rearranged = untransposed_weights(in(1), l, type);
-    tensors.push_back(gated);
-    const std::int64_t units = kWorkgroup / n.threads;
-    const auto add = [&](std::int64_t sequences, const Expr& when) {
-      const Expr together = idx::ceildiv(batch, idx::max(idx::ceildiv(batch, sequences), 1));
-      launch(
-          layer + fmt::format("routine_recurrent<RecurrentStep<{}, {}, {}, {}, {}, {}>, {}, {}>(layer, b0, b1, b2, b3, "
-                              "b4, b5, b6, b7, b8, b9, b10, s0, s1, s2, s3, s4, number);",
-                              weights, l.hidden, n.threads, n.vector, sequences, loaded_(&in(1)), l.kind, l.two_phases),
-          tensors, {t, weights, t, t, t, t, "i32", t, t, t, t}, {output(0), output(1), tensors[9], gated},
-          {directions, steps, batch, hidden, idx::max(together, 1)},
-          directions * idx::ceildiv(batch, sequences) * idx::ceildiv(hidden, units) * Expr(kWorkgroup),
-          idx::max(steps, 1) * Expr(l.two_phases ? 2 : 1));
-      // Two workgroups of one sequence's kernel are on a multiprocessor: the next step's loads weights meanwhile.
-      r.launches.back().kernel.bounds = {
-          .threads = static_cast<std::uint32_t>(kWorkgroup), .min_blocks = sequences == 1 ? 2u : 1u, .min_waves = 1};
-      r.launches.back().when = many ? logical_and(logical_not(many), when) : when;
-    };
-    add(1, compare(Op::kLe, batch, 1));
-    add(4, logical_and(compare(Op::kGt, batch, 1), compare(Op::kLe, batch, 4)));
-    add(8, compare(Op::kGt, batch, 4));
-    return true;
-  }
-
-  const Node& node_;
-  const RoutineOp& op_;
-  const Chip& chip_;
-  const DType precision_;
-  const bool narrow_;
-  const IsLoaded& loaded_;
-  const std::vector<ComputedInput>& computed_;
-  const std::function<bool(std::int64_t)>& from_inputs_;
-  std::vector<const Value*> tensors_;
-  int inputs_ = 0;
-  const char* header_ = "";
 };
 
 }  // namespace
@@ -492,7 +337,13 @@ std::optional<GpuRoutine> generate_gpu_routine(const NodeStep& step, const Chip&
                                                const std::function<bool(std::int64_t symbol)>& from_inputs) {
   const auto* op = step.node->as<RoutineOp>();
   if (!op) return std::nullopt;
-  Routine routine(step, *op, chip, precision, loaded, from_inputs);
+  const RoutineContext context{step, chip, precision, loaded, from_inputs};
+  if (op->name == "recurrent") {
+    GpuRoutine made;
+    if (!generate_recurrent(context, made)) return std::nullopt;
+    return made;
+  }
+  Routine routine(context);
   if (!routine.generate()) return std::nullopt;
   return std::move(routine.r);
 }

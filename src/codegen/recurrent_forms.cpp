@@ -24,6 +24,10 @@ constexpr int kUnitsOfGpc = 18;  // multiprocessors that can share a cluster: al
 // Of tiles: 32-bit registers for a thread's weights; sequences of a multiprocessor that take less time one by one.
 constexpr std::int64_t kMostTileWeights = 128, kFewSequences = 2;
 
+// Of tiles of a step: elements of a load. Up to so many sequences, other forms are faster: those with all steps in one
+// launch, and those with a launch for each step.
+constexpr std::int64_t kTileVector = 8, kManyForScan = 256, kManyForSteps = 64;
+
 // Of a unit, of a step.
 constexpr std::int64_t kLeastThreads = 8;  // one for each of eight sequences
 
@@ -132,6 +136,9 @@ std::optional<RecurrentLayer> recurrent_layer(const Node& node, const Chip& chip
   if (scans && narrow && !l.two_phases && bounded(*op, l.kind, l.directions))
     l.tiles = sequences_of_tiles(chip, l.gates, l.hidden);
   l.steps = !l.scan;
+  if (known && node.inputs[0]->dtype == DType::kFloat32 && narrow && !l.tiles && !l.two_phases &&
+      l.hidden % kTileVector == 0 && l.hidden > 0 && bounded(*op, l.kind, l.directions) && chip.matrix(DType::kFloat16))
+    l.many = l.scan ? kManyForScan : kManyForSteps;
   return l;
 }
 

@@ -44,6 +44,8 @@ struct RecurrentLayer {
   std::optional<RecurrentDivision> scan;
   std::optional<std::int64_t> tiles;  ///< sequences of a workgroup
   bool steps = false;                 ///< some sizes have a launch for each step
+  /// For more sequences of all directions, each step is a launch of routines_recurrent_step_tiles.h; 0: never.
+  std::int64_t many = 0;
 };
 /// Empty: not this routine, or not one of those that GPUs run. narrow: the model's weights have 16 bits.
 std::optional<RecurrentLayer> recurrent_layer(const Node& node, const Chip& chip, bool narrow);

@@ -38,13 +38,23 @@ Exprs lines_of(const MatMulOp& m, const Expr& operand) {
   return out;
 }
 
-// Whether the operand is a tensor of 16-bit floats, each of which it has once.
+// Whether the operand is a tensor of 16-bit floats, or a part of one, so that a copy is no larger than that.
 bool may_be_gathered(const MatMulOp& m, const Expr& operand) {
   if (operand->op != Op::kLoad || size_of(operand->dtype) != 2 || !is_float(operand->dtype) || operand->has_reduce)
     return false;
   Expr elements = m.k->args[0];
   for (const Expr& v : lines_of(m, operand)) elements = elements * v->args[0];
-  return idx::provably_equal(elements, idx::product(operand->value->shape));
+  return idx::provably_nonnegative(idx::sub(idx::product(operand->value->shape), elements), true);
+}
+
+// Whether the operand is computed from floats, element by element: the sum of a GEMM's columns and their bias, where a
+// merged GEMM has those of several.
+bool is_computed(const Expr& operand) {
+  if (operand->op == Op::kLoad || size_of(operand->dtype) != 2 || !is_float(operand->dtype) || operand->has_reduce)
+    return false;
+  bool floats = true;
+  visit(operand, [&](const Expr& x) { floats &= x->op != Op::kLoad || is_float(x->dtype); });
+  return floats;
 }
 
 bool mentions_line(const MatMulOp& m, const Expr& e) {
@@ -61,6 +71,21 @@ bool is_across(const MatMulOp& m, const Expr& operand) {
   return v->storage_order.empty() && !(p && p->as<ConvOp>()) && !is_const(v->shape.back(), 1) && !mentions(last, m.k) &&
          !mentions_line(m, last) &&
          std::any_of(m.vars.begin(), m.vars.end(), [&](const Expr& of) { return mentions(last, of); });
+}
+
+// Whether an operand's lines, or its K, are contiguous in memory, but begin at odd multiples of one or two elements (a
+// part of a merged GEMM's result): an element is loaded by itself each time that a tile reads it.
+bool is_misaligned(const MatMulOp& m, const Expr& operand) {
+  constexpr std::int64_t kLeastPart = 4;  // elements that are loaded at a time
+  if (operand->op != Op::kLoad || size_of(operand->dtype) != 2 || !is_float(operand->dtype)) return false;
+  const Expr at = memory_offset(operand);
+  for (const Expr& v : {m.k, m.vars.back(), m.vars[m.vars.size() - 2]}) {
+    Expr step, rest;
+    if (!mentions(at, v) || !idx::split_affine(at, v, step, rest) || !is_const(step, 1) || mentions(rest, v)) continue;
+    std::int64_t lines = 0;
+    return !is_const_int(idx::mod(rest, kLeastPart), lines) || lines != 0;
+  }
+  return false;
 }
 
 class Padder {
@@ -87,8 +112,9 @@ class Padder {
     std::int64_t terms = 0, lines = 0;
     if (!is_const_int(m.k->args[0], terms) || terms < kLeastSum) return;
     // Of whole vectors, only operands change whose elements lie across.
-    const bool whole = terms % kVector == 0, stays_a = whole && !is_across(m, m.a),
-               stays_b = whole && !is_across(m, m.b);
+    const bool whole = terms % kVector == 0, parts_a = repeats_parts(m, m.a, terms),
+               parts_b = repeats_parts(m, m.b, terms), stays_a = whole && !is_across(m, m.a) && !parts_a,
+               stays_b = whole && !is_across(m, m.b) && !parts_b;
     if (stays_a && stays_b) return;
     const auto reject = [&](const char* why) {
       remark(options_, "pad_gemm_k", n.origin, [&] { return std::string(why); }, {{"k", std::to_string(terms)}});
@@ -101,14 +127,25 @@ class Padder {
     if ((few(m.vars.back()) && !free_a) || (few(m.vars[m.vars.size() - 2]) && !(free_a && free_b)))
       return reject("it has too few rows or columns");
     const auto a = dim_of_k(m.a, m.k), b = dim_of_k(m.b, m.k);
-    if ((!stays_a && !a && !may_be_gathered(m, m.a)) || (!stays_b && !b && !may_be_gathered(m, m.b)))
-      return reject("an operand is computed, repeated, or not of 16-bit floats");
+    const auto may_be_copied = [&](const Expr& x) { return may_be_gathered(m, x) || is_computed(x); };
+    if ((!stays_a && !a && !may_be_copied(m.a)) || (!stays_b && !b && !may_be_copied(m.b)))
+      return reject("an operand is repeated, or not of 16-bit floats");
     const Expr k = whole ? m.k : loop_var(Expr((terms + kVector - 1) / kVector * kVector));
     g_.origin = n.origin;
-    if (!stays_a) m.a = a ? padded(m, m.a, *a, k) : gathered(m, m.a, k);
-    if (!stays_b) m.b = b ? padded(m, m.b, *b, k) : gathered(m, m.b, k);
+    if (!stays_a) m.a = a && !(whole && parts_a) ? padded(m, m.a, *a, k) : gathered(m, m.a, k);
+    if (!stays_b) m.b = b && !(whole && parts_b) ? padded(m, m.b, *b, k) : gathered(m, m.b, k);
     m.k = k;
     refresh_inputs(n);
+  }
+
+  // Whether tiles would load single elements of an operand repeatedly.
+  bool repeats_parts(const MatMulOp& m, const Expr& operand, std::int64_t terms) const {
+    constexpr std::int64_t kLeastTerms = 64, kLeastOthers = 256;  // lines of the other operand: two tiles or more
+    const Expr& others = mentions(operand, m.vars.back()) ? m.vars[m.vars.size() - 2] : m.vars.back();
+    std::int64_t lines = 0;
+    const bool many = !is_const(others) && (!is_const_int(others->args[0], lines) || lines >= kLeastOthers);
+    return many && terms >= kLeastTerms && operand->op == Op::kLoad && !constants_.count(operand->value->producer) &&
+           is_misaligned(m, operand) && may_be_gathered(m, operand);
   }
 
   // Whether what computes the operand writes the zeros itself, or does so when the program is loaded.

@@ -25,6 +25,7 @@
 #include "fuse/narrow_floats.h"
 #include "fuse/pack_operands.h"
 #include "fuse/pad_gemm_k.h"
+#include "fuse/peel_reductions.h"
 #include "fuse/quantize_attention.h"
 #include "fuse/recompute_inputs.h"
 #include "fuse/reduce_to_gemm.h"
@@ -134,6 +135,11 @@ constexpr Pass kPasses[] = {
     {"inline_loops", "unless fusion is off", "Inlines loops and views into the loops and GEMMs that read them.",
      "Before all patterns over loop bodies, which then need no knowledge of how a model spells its operators.", fusing,
      [](PassState& s) { inline_loops(s.graph, s.options); }},
+    {"peel_reductions", "unless fusion is off",
+     "Takes terms that are all the same out of reductions over concatenations and padding.",
+     "After inlining, which composes these into the reductions that read them; before attention, which knows softmax "
+     "with one more score.",
+     fusing, [](PassState& s) { peel_reductions(s.graph); }},
     {"recompute_inputs", "computes_input, unless fusion is off",
      "Computes an input of a routine again in loops that read it too, so that the routine computes it by itself.",
      "After inlining, which leaves one loop between tensors in memory and the routine.",

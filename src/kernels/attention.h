@@ -4,6 +4,9 @@
 #if defined(__AMDGCN__)
 #include "attention_short.h"
 #endif
+#if defined(__NVPTX__)
+#include "attention_short_mma.h"
+#endif
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include "attention_wgmma.h"
 #endif

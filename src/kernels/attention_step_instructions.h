@@ -1,6 +1,6 @@
 // Instructions of Hopper that attention_step_mma.h uses.
 //
-// Source: PTX ISA, "mma.m16n8k16", "ldmatrix", "movmatrix", "st.async".
+// Source: PTX ISA, "mma.m16n8k16", "ldmatrix", "st.async".
 #pragma once
 #include "attention_step.h"
 
@@ -24,12 +24,6 @@ SDX_FN void wait_for_cluster(u32 barrier) {
         : "r"(barrier)
         : "memory");
   } while (!done);
-}
-/// Transposes an 8 x 8 matrix of 16-bit elements, two in each lane.
-SDX_FN u32 transposed(u32 x) {
-  u32 y;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
-  return y;
 }
 /// Four numbers of 8 bits as two pairs of T. All of them are exact in 16 bits.
 template <class T, class Number>

@@ -34,6 +34,23 @@ struct StepMmaLayout {
   constexpr int bytes() const { return barrier_at() + 16; }
 };
 
+/// attention_short_mma: how the four lanes that share a row of `dim` elements load it, of which `unit` can be loaded at
+/// a time (0: one by one, in any order). Each lane has vectors of neighbouring elements.
+struct ShortRow {
+  int dim, unit;
+
+  /// Elements of a vector. With 8, up to half of the elements of a nearly empty pair of steps of K would be multiplied
+  /// for nothing.
+  constexpr int vector() const {
+    const int any = unit == 0 ? 8 : unit;
+    const int fits = any == 8 && (dim % 8 != 0 || (dim % 32 > 0 && dim % 32 <= 16)) ? 4 : any;
+    return fits == 4 && dim % 4 != 0 ? 2 : fits;
+  }
+  constexpr int words() const { return vector() < 2 ? 1 : vector() / 2; }           ///< pairs of elements of a vector
+  constexpr int groups() const { return (dim + 8 * words() - 1) / (8 * words()); }  ///< vectors of a lane
+  constexpr int steps() const { return (groups() * words() + 1) / 2; }              ///< of the product, K = 16
+};
+
 /// Elements of a head as the instructions multiply them: 64 or 128, the last ones zeros.
 constexpr int padded_head(int dim) { return dim <= 64 ? 64 : 128; }
 

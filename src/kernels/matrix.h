@@ -10,7 +10,7 @@
 // not the order in the instruction's documentation, but the same one for A and B.
 //
 // Sources: AMD Instinct MI200/MI300/CDNA4 ISA, "Matrix Arithmetic Instructions"; RDNA3 and RDNA4 ISA, "Wave Matrix
-// Multiply Accumulate"; PTX ISA, "mma.m16n8k16", "mma.m16n8k32".
+// Multiply Accumulate"; PTX ISA, "mma.m16n8k16", "mma.m16n8k32", "movmatrix".
 #pragma once
 #include "gpu.h"
 
@@ -303,6 +303,13 @@ SDX_FN void to_halves(u32 x, u32& low, u32& high) {
   asm("{\n\t.reg .b16 l, h;\n\tmov.b32 {l, h}, %2;\n\tcvt.rn.f16x2.e4m3x2 %0, l;\n\tcvt.rn.f16x2.e4m3x2 %1, h;\n\t}"
       : "=r"(low), "=r"(high)
       : "r"(x));
+}
+
+// Transposes an 8 x 8 matrix of 16-bit elements, two in each lane.
+SDX_FN u32 transposed(u32 x) {
+  u32 y;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
 }
 
 // a0..a3: rows lane / 4 and lane / 4 + 8, for the low and then the high half of K; b0, b1: low and high half of K.

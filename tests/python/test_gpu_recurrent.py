@@ -1,6 +1,7 @@
 """Recurrent layers on simulated AMD GPUs, against the host: all steps in one launch where the weights fit the registers, otherwise a launch for
 each step. What NVIDIA's code consists of."""
 
+import os
 import re
 
 import numpy as np
@@ -12,6 +13,7 @@ from cli_support import sardonyx as cli
 from onnx import numpy_helper
 
 CHIPS = ["gfx90a", "gfx942", "gfx1100", "gfx1201"]
+DEVICES = [f"sim:{chip}" for chip in CHIPS] + list(filter(None, [os.environ.get("SARDONYX_TEST_DEVICE")]))
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
@@ -225,6 +227,35 @@ def test_many_sequences_are_multiplied_by_matrix_instructions(chip, sequences, o
     got = sardonyx.compile(model, device=f"sim:{chip}", precision="fp16")(**feeds)
     for name, x in want.items():
         np.testing.assert_allclose(got[name], x, atol=3e-3, err_msg=name)
+
+
+# More units and sequences than a workgroup's 64 and 128, and a last step of K that is not whole.
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "op, hidden, sequences, attributes",
+    [
+        ("RNN", 520, 140, {}),
+        ("GRU", 328, 133, {"linear_before_reset": 1}),
+        ("LSTM", 136, 131, {"direction": "reverse"}),
+        ("LSTM", 384, 130, {"input_forget": 1}),
+    ],
+)
+def test_steps_of_many_sequences_are_multiplied_by_matrix_instructions(device, op, hidden, sequences, attributes):
+    """With 16 bits, and weights that no workgroup can keep: sums of up to 520 terms, as above."""
+    model, feeds = layer(op, hidden, 3, sequences, peepholes=op == "LSTM", **attributes)
+    want = sardonyx.compile(model)(**feeds)
+    got = sardonyx.compile(model, device=device, precision="fp16")(**feeds)
+    for name, x in want.items():
+        np.testing.assert_allclose(got[name], x, atol=3e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "gfx942"])
+def test_code_of_steps_of_many_sequences(arch, tmp_path):
+    onnx.save(layer("LSTM", 384, 9, 1)[0], tmp_path / "m.onnx")
+    options = ["--arch", arch, "-o", tmp_path / "m.sdx", "--precision", "fp16", "--cache-dir", "", "--quiet"]
+    cli("compile", tmp_path / "m.onnx", *options, "--compile-ahead")
+    text = kernels_of(layer("LSTM", 384, 9, 1)[0], tmp_path, "sim:gfx942", "fp16")
+    assert "routine_recurrent_step_tiles<RecurrentStepTiles<384, 4>, 2>" in text
 
 
 @pytest.mark.parametrize(

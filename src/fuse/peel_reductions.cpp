@@ -1,0 +1,99 @@
+// See peel_reductions.h.
+#include "fuse/peel_reductions.h"
+
+#include <optional>
+
+#include "graph/analysis.h"
+
+namespace sardonyx {
+namespace {
+
+// A condition r < end of a reduction's variable, where `end` is the same for all terms.
+bool is_bound(const Expr& e, const Expr& r) {
+  return e->op == Op::kLt && same(e->args[0], r) && !mentions(e->args[1], r);
+}
+
+// Of a reduction's body, the first bound of its variable that selects something; empty: none.
+Expr bound_of(const Expr& body, const Expr& r) {
+  Expr found;
+  visit(body, [&](const Expr& x) {
+    if (!found && x->op == Op::kSelect && is_bound(x->args[0], r)) found = x->args[0];
+  });
+  return found;
+}
+
+// The body for terms for which the condition holds, or does not hold.
+Expr where(const Expr& body, const Expr& condition, bool holds) {
+  return rewrite(body, [&](const Expr& x) -> Expr {
+    if (x->op != Op::kSelect || !same(x->args[0], condition)) return Expr();
+    return where(x->args[holds ? 1 : 2], condition, holds);
+  });
+}
+
+// `term`, `count` times, under a reduction of this kind; empty if that takes more than an operation.
+Expr repeated(ReduceKind kind, const Expr& term, const Expr& count) {
+  if (is_const(count, 1) || kind == ReduceKind::kMax || kind == ReduceKind::kMin) return term;
+  if (kind != ReduceKind::kSum || !is_float(term->dtype)) return Expr();
+  return binary(Op::kMul, term, cast(count, term->dtype));
+}
+
+std::optional<Op> operation_of(ReduceKind kind) {
+  switch (kind) {
+    case ReduceKind::kSum:
+      return Op::kAdd;
+    case ReduceKind::kProd:
+      return Op::kMul;
+    case ReduceKind::kMax:
+      return Op::kMax;
+    case ReduceKind::kMin:
+      return Op::kMin;
+    default:
+      return {};
+  }
+}
+
+// Empty if the reduction stays.
+Expr peeled(const Expr& e) {
+  const auto kind = static_cast<ReduceKind>(e->i);
+  const std::optional<Op> combines = operation_of(kind);
+  if (!combines || e->vars.size() != 1 || e->args[0]->has_reduce) return Expr();
+  const Expr &r = e->vars[0], &body = e->args[0], &all = r->args[0];
+  const Expr bound = bound_of(body, r);
+  if (!bound) return Expr();
+  const Expr &end = bound->args[1], rest = idx::sub(all, end);
+  // At least one term on each side, or the selection is not what it seems.
+  std::int64_t count = 0;
+  if (end->has_var || !is_const_int(rest, count) || count < 1 || !idx::provably_nonnegative(end, true)) return Expr();
+  for (const bool first : {false, true}) {
+    const Expr same_terms = where(body, bound, first);
+    if (mentions(same_terms, r)) continue;
+    const Expr one = repeated(kind, same_terms, first ? end : rest);
+    if (!one) continue;
+    const Expr left = loop_var(first ? rest : end);
+    const Expr others = substitute(where(body, bound, !first), {{r, first ? left + end : left}});
+    return binary(*combines, reduce(kind, {left}, others), one);
+  }
+  return Expr();
+}
+
+Expr peel(const Expr& e) {
+  return rewrite(e, [&](const Expr& x) -> Expr {
+    if (!x->has_reduce) return x;
+    if (x->op != Op::kReduce) return Expr();
+    const Expr y = peeled(x);
+    return y ? peel(y) : Expr();
+  });
+}
+
+}  // namespace
+
+void peel_reductions(Graph& g) {
+  for (const auto& n : g.nodes) {
+    auto* l = n->as<LoopOp>();
+    if (!l || !l->body->has_reduce) continue;
+    l->body = peel(l->body);
+    refresh_inputs(*n);
+  }
+}
+
+}  // namespace sardonyx
