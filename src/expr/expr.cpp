@@ -152,9 +152,24 @@ Expr binary(Op op, const Expr& a, const Expr& b) {
   return make_node(op, a->dtype, {a, b}, 0, 0, nullptr, {}, {});
 }
 
+namespace {
+// A comparison with a constant of a mask that is stored as numbers, select(condition, 1, 0) == 0: the condition, or its
+// opposite. Empty for anything else.
+Expr compare_mask(Op op, const Expr& a, const Expr& b) {
+  const bool first = a->op == Op::kSelect && is_const(b);
+  if (!first && !(b->op == Op::kSelect && is_const(a))) return Expr();
+  const Expr& mask = first ? a : b;
+  if (!is_const(mask->args[1]) || !is_const(mask->args[2])) return Expr();
+  const auto result = [&](const Expr& x) { return first ? compare(op, x, b) : compare(op, a, x); };
+  const Expr held = result(mask->args[1]), otherwise = result(mask->args[2]);
+  return select(mask->args[0], held, otherwise);
+}
+}  // namespace
+
 Expr compare(Op op, const Expr& a, const Expr& b) {
   check(a->dtype == b->dtype, "comparison of dtypes {} and {}", name(a->dtype), name(b->dtype));
   if (Expr folded = fold_constants(op, DType::kBool, {a, b}, 0)) return folded;
+  if (Expr of_mask = compare_mask(op, a, b)) return of_mask;
   if (a->dtype == DType::kInt64 && !a->has_load && !b->has_load) {
     auto less = [](const Expr& x, const Expr& y) { return idx::provably_nonnegative(idx::sub(idx::sub(y, x), 1)); };
     auto less_equal = [](const Expr& x, const Expr& y) { return idx::provably_nonnegative(idx::sub(y, x)); };
@@ -189,6 +204,7 @@ Expr select(const Expr& c, const Expr& then, const Expr& otherwise) {
   check(then->dtype == otherwise->dtype, "select between {} and {}", name(then->dtype), name(otherwise->dtype));
   if (is_const(c)) return c->i ? then : otherwise;
   if (same(then, otherwise)) return then;
+  if (then->dtype == DType::kBool && is_const(then) && is_const(otherwise)) return then->i ? c : logical_not(c);
   return make_node(Op::kSelect, then->dtype, {c, then, otherwise}, 0, 0, nullptr, {}, {});
 }
 

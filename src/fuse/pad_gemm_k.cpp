@@ -13,8 +13,8 @@
 namespace sardonyx {
 namespace {
 
-constexpr std::int64_t kVector = 8;     // 16-bit elements of a 16-byte load
-constexpr std::int64_t kLeastSum = 16;  // terms: shorter sums are mostly the padding
+constexpr std::int64_t kVector = 8;      // 16-bit elements of a 16-byte load
+constexpr std::int64_t kLeastTerms = 3;  // of a sum, for each zero: shorter ones are mostly the padding
 constexpr std::int64_t kLeastLines =
     32;  // rows and columns: with fewer, an operand is read about as often as a copy would
 
@@ -110,7 +110,8 @@ class Padder {
  private:
   void product(Node& n, MatMulOp& m) {
     std::int64_t terms = 0, lines = 0;
-    if (!is_const_int(m.k->args[0], terms) || terms < kLeastSum) return;
+    if (!is_const_int(m.k->args[0], terms) || terms <= kVector) return;
+    if ((kVector - terms % kVector) % kVector * kLeastTerms > terms) return;
     // Of whole vectors, only operands change whose elements lie across.
     const bool whole = terms % kVector == 0, parts_a = repeats_parts(m, m.a, terms),
                parts_b = repeats_parts(m, m.b, terms), stays_a = whole && !is_across(m, m.a) && !parts_a,
@@ -140,11 +141,11 @@ class Padder {
 
   // Whether tiles would load single elements of an operand repeatedly.
   bool repeats_parts(const MatMulOp& m, const Expr& operand, std::int64_t terms) const {
-    constexpr std::int64_t kLeastTerms = 64, kLeastOthers = 256;  // lines of the other operand: two tiles or more
+    constexpr std::int64_t kLongLine = 64, kLeastOthers = 256;  // lines of the other operand: two tiles or more
     const Expr& others = mentions(operand, m.vars.back()) ? m.vars[m.vars.size() - 2] : m.vars.back();
     std::int64_t lines = 0;
     const bool many = !is_const(others) && (!is_const_int(others->args[0], lines) || lines >= kLeastOthers);
-    return many && terms >= kLeastTerms && operand->op == Op::kLoad && !constants_.count(operand->value->producer) &&
+    return many && terms >= kLongLine && operand->op == Op::kLoad && !constants_.count(operand->value->producer) &&
            is_misaligned(m, operand) && may_be_gathered(m, operand);
   }
 

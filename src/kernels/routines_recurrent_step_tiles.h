@@ -131,40 +131,59 @@ SDX_FN void routine_recurrent_step_tiles(RecurrentLayer<f32> layer, const f32* x
     own[row].second = d != 0;
     own[row].load(bias + d * 2 * kGates * H, Kind == 2 ? peepholes + d * 3 * H : peepholes, H, u < H ? u : H - 1);
   }
+  // All loads of a tile begin before the first is used, and without a branch.
 #pragma clang loop unroll(full)
-  for (u32 c = 0; c < N::kColumns; ++c)
+  for (u32 c = 0; c < N::kColumns; ++c) {
+    f32 x[M::kCount][kGates];
+    State state[M::kCount];
+    i32 length[M::kCount];
+    const auto each = [&](auto f) SDX_LAMBDA {
 #pragma clang loop unroll(full)
-    for (u32 e = 0; e < u32(M::kCount); ++e) {
-      const u32 row = e / M::kAcc.row_div % M::kAcc.row_count, u = unit[row];
-      const i64 b = first + c * 16 + M::acc_col(lane, e);
-      if (u >= H || b >= batch) continue;
-      const i32 n = lengths[b], length = n < 0 ? 0 : n > steps ? i32(steps) : n;
+      for (u32 e = 0; e < u32(M::kCount); ++e) {
+        const u32 row = e / M::kAcc.row_div % M::kAcc.row_count;
+        const i64 b = first + c * 16 + M::acc_col(lane, e);
+        f(e, row, min(unit[row], H - 1), b < batch ? b : batch - 1, unit[row] < H && b < batch);
+      }
+    };
+    each([&](u32 e, u32 row, u32 u, i64 b, bool inside) SDX_LAMBDA {
+      const i32 n = lengths[b];
+      length[e] = n < 0 ? 0 : n > steps ? i32(steps) : n;
+    });
+    const auto place = [&](u32 e, i64 step) SDX_LAMBDA {
+      return step >= length[e] ? step : reversed ? length[e] - 1 - step : step;
+    };
+    each([&](u32 e, u32 row, u32 u, i64 b, bool inside) SDX_LAMBDA {
+      const i64 t = min(place(e, number), max(steps - 1, i64(0)));
+      const f32* from = xw + ((d * steps + t) * batch + b) * (kGates * H) + u;
+      if (steps > 0)
+#pragma clang loop unroll(full)
+        for (u32 g = 0; g < kGates; ++g) x[e][g] = from[g * H];
       const i64 at = (d * batch + b) * H + u;
-      const auto place = [&](i64 step) SDX_LAMBDA {
-        return ((reversed ? length - 1 - step : step) * D + d) * batch * H + b * H + u;
-      };
-      if (number >= length) {
-        if (number < steps) y[(number * D + d) * batch * H + b * H + u] = 0;
+      if constexpr (Kind == 1)
+        state[e].h = number > 0 ? y[(place(e, number - 1) * D + d) * batch * H + b * H + u] : h0[at];
+      if constexpr (Kind == 2) state[e].c = number > 0 ? c_last[at] : c0[at];
+    });
+    each([&](u32 e, u32 row, u32 u, i64 b, bool inside) SDX_LAMBDA {
+      if (!inside) return;
+      const i64 at = (d * batch + b) * H + u, to = (place(e, number) * D + d) * batch * H + b * H + u;
+      if (number >= length[e]) {
+        if (number < steps) y[to] = 0;
         if (number == 0) {
           h_last[at] = h0[at];
-          if constexpr (Kind == 2) c_last[at] = c0[at];
+          if constexpr (Kind == 2) c_last[at] = state[e].c;
         }
-        continue;
+        return;
       }
-      State s{0, 0};
-      if constexpr (Kind == 1) s.h = number > 0 ? y[place(number - 1)] : h0[at];
-      if constexpr (Kind == 2) s.c = number > 0 ? c_last[at] : c0[at];
-      const i64 t = reversed ? length - 1 - number : number;
-      const f32* from = xw + ((d * steps + t) * batch + b) * (kGates * H) + u;
-      f32 x[kGates], sum[kGates];
+      f32 sum[kGates];
 #pragma clang loop unroll(full)
-      for (u32 g = 0; g < kGates; ++g) x[g] = from[g * H], sum[g] = k.sums[c][g][e];
-      own[row].step(layer, x, sum, s);
-      y[place(number)] = s.h;
-      next_states[b * H + u] = cast<f16>(s.h);
-      if constexpr (Kind == 2) c_last[at] = s.c;
-      if (number + 1 == length) h_last[at] = s.h;
-    }
+      for (u32 g = 0; g < kGates; ++g) sum[g] = k.sums[c][g][e];
+      own[row].step(layer, x[e], sum, state[e]);
+      y[to] = state[e].h;
+      next_states[b * H + u] = cast<f16>(state[e].h);
+      if constexpr (Kind == 2) c_last[at] = state[e].c;
+      if (number + 1 == length[e]) h_last[at] = state[e].h;
+    });
+  }
 }
 
 }  // namespace sdx
