@@ -267,7 +267,7 @@ class SlidingChunks(nn.Module):
         y = weights[..., 1:] @ near(v) + weights[..., :1] * v[:, None, :1]
         y = y.flatten(1, 2)
         qa, ka, va = (t.unflatten(2, (h, -1)).transpose(1, 2).flatten(0, 1) for t in self.all[k](x).chunk(3, -1))
-        whole = F.scaled_dot_product_attention(qa[:, :1], ka, va)
+        whole = F.scaled_dot_product_attention(qa[:, None, :1], ka[:, None], va[:, None])[:, 0]
         y = torch.cat([whole, y[:, 1:]], 1)
         return self.out[k](y.unflatten(0, (b, h)).transpose(1, 2).flatten(2))
 

@@ -182,7 +182,7 @@ class GlobalFlow(nn.Module):
         q, key, v = self.windows(q), self.windows(key), self.windows(v)
         scores = q @ key.transpose(1, 2) / c**0.5
         if shifted:
-            scores = scores + self.mask.repeat(b, 1, 1)
+            scores = (scores.unflatten(0, (b, -1)) + self.mask).flatten(0, 1)
         out = (
             (scores.softmax(-1) @ v)
             .view(b, 2, 2, self.h // 2, self.w // 2, c)
@@ -198,11 +198,11 @@ class GlobalFlow(nn.Module):
         x = self.net(torch.cat(pair.chunk(2, 1))) + self.table
         x = x.flatten(2).transpose(1, 2)
         for k, mlp in enumerate(self.mlps):
-            other = torch.cat(x.chunk(2)[::-1])
+            other = x.unflatten(0, (2, -1)).flip(0).flatten(0, 1)
             x = x + self.norms[3 * k](self.attend(2 * k, x, x, k % 2 == 1))
             y = self.norms[3 * k + 1](self.attend(2 * k + 1, x, other, k % 2 == 1))
             x = x + self.norms[3 * k + 2](mlp(torch.cat([x, y], 2)))
-        one, two = x.chunk(2)
+        one, two = x.unflatten(0, (2, -1)).unbind(0)
         chosen = (one @ two.transpose(1, 2) / one.shape[2] ** 0.5).softmax(-1)
         flow = chosen @ self.grid - self.grid
         q, key = self.spread_q(one), self.spread_k(one)
@@ -246,7 +246,7 @@ class StereoLookups(nn.Module):
 
     def forward(self, pair: torch.Tensor) -> torch.Tensor:
         left, right = pair.chunk(2, 1)
-        one, two = self.net(torch.cat([left, right])).chunk(2)
+        one, two = self.net(torch.cat([left, right])).unflatten(0, (2, -1)).unbind(0)
         b, c, h, w = one.shape
         volume = torch.einsum("aijk,aijh->ajkh", one, two).reshape(b * h * w, 1, 1, w) / c**0.5
         pyramid = [volume]
