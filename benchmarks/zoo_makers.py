@@ -142,8 +142,9 @@ def scales(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def unit(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    count = math.prod(x.shape[d] for d in dims)
     size = x.float().square().sum(dims, keepdim=True).sqrt()
-    return x / (1e-4 + size.to(x.dtype) * (size.numel() / x.numel()) ** 0.5)
+    return x / (1e-4 + size.to(x.dtype) * count**-0.5)
 
 
 class UnitConv(nn.Module):
