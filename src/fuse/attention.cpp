@@ -62,6 +62,22 @@ MatMulOp exchanged(MatMulOp m) {
   return m;
 }
 
+// The product with all dims before the head in one, which the head, rows and columns follow.
+MatMulOp with_one_batch(MatMulOp m, const Exprs& shape) {
+  const auto outer = static_cast<std::ptrdiff_t>(shape.size()) - 3;
+  const Exprs extents(shape.begin(), shape.begin() + outer);
+  const Expr batch = loop_var(idx::product(extents));
+  const Exprs digits = idx::delinearize(batch, extents);
+  std::vector<std::pair<Expr, Expr>> to;
+  for (std::size_t k = 0; k < digits.size(); ++k)
+    if (!is_const(m.vars[k])) to.emplace_back(m.vars[k], digits[k]);
+  m.a = substitute(m.a, to);
+  m.b = substitute(m.b, to);
+  m.vars.erase(m.vars.begin(), m.vars.begin() + outer);
+  m.vars.insert(m.vars.begin(), batch);
+  return m;
+}
+
 // v, and all views of it.
 std::unordered_set<const Value*> views_of(const Graph& g, const Value* v) {
   std::unordered_set<const Value*> found = {v};
@@ -110,7 +126,8 @@ class Finder {
   void run() {
     for (at_ = 0; at_ < g_.nodes.size(); ++at_) {
       n_ = g_.nodes[at_].get();
-      if (const auto* m = n_->as<MatMulOp>(); m && !find(*m, false) && can_exchange(*m)) find(exchanged(*m), true);
+      for (const Form& f : forms(*n_))
+        if (find(f)) break;
     }
     // Includes what was built for attention that the device then refused.
     if (found_ || added_loops_) remove_dead_nodes(g_);
@@ -122,15 +139,28 @@ class Finder {
     return false;
   }
 
-  // Values that are multiplied by the transposed softmax (v @ weights.transpose(-1, -2), of images with channels
-  // first).
-  static bool can_exchange(const MatMulOp& m) { return !m.owner && m.vars.size() <= 4; }
+  // How a product may be attention's.
+  struct Form {
+    MatMulOp product;
+    bool reshaped = false, transposed = false;  // other dims than the node's: fewer, or the last two exchanged
+  };
 
-  bool find(const MatMulOp& m, bool transposed) {
+  // As it is; with one dim of a batch in place of several (windows of an image); or with its operands exchanged, where
+  // values are multiplied by the transposed softmax (v @ weights.transpose(-1, -2), of images with channels first).
+  std::vector<Form> forms(const Node& n) const {
+    const auto* m = n.as<MatMulOp>();
+    if (!m || m->vars.size() < 2) return {};
+    if (m->vars.size() > 5) return {{with_one_batch(*m, n.outputs[0]->shape), true, false}};
+    std::vector<Form> found = {{*m, m->vars.size() == 5, false}};
+    if (!m->owner && m->vars.size() <= 4) found.push_back({exchanged(*m), false, true});
+    return found;
+  }
+
+  bool find(const Form& f) {
     SoftmaxMatch softmax;
     Scores s;
-    if (!match(m, softmax, s) || !only_attention_reads(m.a->value)) return false;
-    replace(m, softmax, s, transposed);
+    if (!match(f.product, softmax, s) || !only_attention_reads(f.product.a->value)) return false;
+    replace(f, softmax, s);
     return true;
   }
 
@@ -165,14 +195,15 @@ class Finder {
   bool only_attention_reads(const Value* weights) {
     if (shared_.count(weights)) return true;
     const auto used = uses_.find(weights);
-    const auto multiplied = [&](const MatMulOp& m) {
+    const auto multiplied = [&](const Form& f) {
       SoftmaxMatch softmax;
       Scores s;
-      return match(m, softmax, s) && m.a->value == weights;
+      return match(f.product, softmax, s) && f.product.a->value == weights;
     };
     const auto becomes_attention = [&](const Node* n) {
-      const auto* m = n->as<MatMulOp>();
-      return n == n_ || (m && (multiplied(*m) || (can_exchange(*m) && multiplied(exchanged(*m)))));
+      if (n == n_) return true;
+      const std::vector<Form> all = forms(*n);
+      return std::any_of(all.begin(), all.end(), multiplied);
     };
     if (required_.count(weights) || used == uses_.end() ||
         !std::all_of(used->second.begin(), used->second.end(), becomes_attention))
@@ -206,19 +237,19 @@ class Finder {
     return clear && s.product && s.load;
   }
 
-  // The current node becomes the attention that m is. Where that has another shape (groups of query heads in a dim of
-  // their own, or dims exchanged), loads are of a new node, and the current one is left to other readers.
-  void replace(const MatMulOp& m, const SoftmaxMatch& softmax, const Scores& s, bool transposed) {
-    const bool grouped = m.vars.size() == 5;
-    AttentionOp a = operation(m, softmax, s);
+  // The current node becomes attention. Where that has another shape (groups of query heads in a dim of their own, a
+  // batch of several dims, or dims exchanged), loads are of a new node, and the current one is left to other readers.
+  void replace(const Form& f, const SoftmaxMatch& softmax, const Scores& s) {
+    AttentionOp a = operation(f.product, softmax, s);
     store_operands(a, s.factor);
     Value result = *n_->outputs[0];
-    if (transposed) std::swap(result.shape.back(), result.shape[result.shape.size() - 2]);
-    if (grouped) result.shape = {a.vars[0]->args[0], a.vars[1]->args[0], result.shape[3], result.shape[4]};
+    Exprs& shape = result.shape;
+    if (f.transposed) std::swap(shape.back(), shape[shape.size() - 2]);
+    if (f.reshaped) shape = {a.vars[0]->args[0], a.vars[1]->args[0], shape[shape.size() - 2], shape.back()};
     Node candidate;
     candidate.op = a;
     candidate.origin = n_->origin;
-    candidate.outputs = {grouped || transposed ? &result : n_->outputs[0]};
+    candidate.outputs = {f.reshaped || f.transposed ? &result : n_->outputs[0]};
     refresh_inputs(candidate);
     std::string why;
     if (!options_.accepts_tile || !options_.accepts_tile(candidate, why)) {
@@ -226,7 +257,7 @@ class Finder {
       return;
     }
     found_ = true;
-    if (grouped || transposed) return replace_reshaped(std::move(a), candidate, result, transposed);
+    if (f.reshaped || f.transposed) return replace_reshaped(std::move(a), candidate, result, f.transposed);
     n_->op = std::move(a);
     refresh_inputs(*n_);
   }

@@ -28,6 +28,24 @@ TEST(Attention, SoftmaxOfAProductTimesValues) {
 return %3)");
 }
 
+// Windows of a volume in several dims: one dim of the batch has them all. The result is a view of attention's.
+TEST(Attention, BatchesOfSeveralDims) {
+  EXPECT_EQ(after_pass("attention", R"(%0 = input float32[n, 4, 3, 2, 16, 16]
+%1 = input float32[4, 2, 16, 16]
+%2 = matmul float32[b < n, y < 4, x < 3, h < 2, i < 16, j < 16; k < 16]: %0[b, y, x, h, i, k], %0[b, y, x, h, j, k]
+%3 = loop float32[b < n, y < 4, x < 3, h < 2, i < 16]: max{r < 16}(%2[b, y, x, h, i, r] + %1[y, h, i, r])
+%4 = loop float32[b < n, y < 4, x < 3, h < 2, i < 16]: sum{r < 16}(exp(%2[b, y, x, h, i, r] + %1[y, h, i, r] - %3[b, y, x, h, i]))
+%5 = loop float32[b < n, y < 4, x < 3, h < 2, i < 16, j < 16]: exp(%2[b, y, x, h, i, j] + %1[y, h, i, j] - %3[b, y, x, h, i]) / %4[b, y, x, h, i]
+%6 = matmul float32[b < n, y < 4, x < 3, h < 2, i < 16, e < 16; k < 16]: %5[b, y, x, h, i, k], %0[b, y, x, h, k, e] @"attention"
+return %6)",
+                       any_device()),
+            canonical(canonical(R"(%0 = input float32[n, 4, 3, 2, 16, 16]
+%1 = input float32[4, 2, 16, 16]
+%2 = attention float32[n * 12, 2, 16, 16] over [w < n * 12, h < 2, i < 16, j < 16, d < 16, e < 16] {scale = 1.0, q = %0[floordiv(w, 12), mod(floordiv(w, 3), 4), mod(w, 3), h, i, d], k = %0[floordiv(w, 12), mod(floordiv(w, 3), 4), mod(w, 3), h, j, d], v = %0[floordiv(w, 12), mod(floordiv(w, 3), 4), mod(w, 3), h, j, e], bias = %1[mod(floordiv(w, 3), 4), h, i, j]} @"attention"
+%3 = view float32[n, 4, 3, 2, 16, 16]: %2 @"attention"
+return %3)")));
+}
+
 TEST(Attention, WhatIsSubtractedFromAllScoresChangesNothing) {
   const std::string found = after_pass("attention", R"(%0 = input float32[1, 2, s, 16]
 %1 = input float32[1, 2, t, 16]
