@@ -8,6 +8,8 @@ the libraries' code.
 
 from __future__ import annotations
 
+import zoo_agents
+import zoo_attending
 import zoo_choices
 import zoo_codecs
 import zoo_densities
@@ -15,17 +17,26 @@ import zoo_editing
 import zoo_finders
 import zoo_forecasts
 import zoo_frames
+import zoo_fusions
+import zoo_generators
 import zoo_geometry
+import zoo_hearing
 import zoo_images
 import zoo_instances
 import zoo_labels
+import zoo_languages
+import zoo_makers
+import zoo_matching
 import zoo_motion
+import zoo_noticing
 import zoo_operators
 import zoo_physics
 import zoo_policies
+import zoo_reading
 import zoo_relations
 import zoo_restoration
 import zoo_scenes
+import zoo_science
 import zoo_selection
 import zoo_sequences
 import zoo_sets
@@ -67,4 +78,15 @@ FIELDS = (
     | zoo_selection.MODELS
     | zoo_operators.MODELS
     | zoo_policies.MODELS
+    | zoo_generators.MODELS
+    | zoo_hearing.MODELS
+    | zoo_attending.MODELS
+    | zoo_matching.MODELS
+    | zoo_reading.MODELS
+    | zoo_languages.MODELS
+    | zoo_fusions.MODELS
+    | zoo_science.MODELS
+    | zoo_agents.MODELS
+    | zoo_makers.MODELS
+    | zoo_noticing.MODELS
 )

@@ -4,113 +4,12 @@
 
 #include <algorithm>
 
+#include "fuse/attention_operands.h"
 #include "fuse/softmax_match.h"
 #include "graph/analysis.h"
 
 namespace sardonyx {
 namespace {
-
-// A load of a view, or of a loop that only moves elements, as a load of what those read.
-Expr through_movement(Expr x) {
-  for (int depth = 0; depth < 16 && x->op == Op::kLoad; ++depth) {
-    const Node* p = x->value->producer;
-    if (p && p->as<ViewOp>()) {
-      const Value* source = p->inputs[0];
-      x = load(source, x->dtype, idx::delinearize(idx::linearize(x->args, x->value->shape), source->shape));
-    } else if (const auto* l = p ? p->as<LoopOp>() : nullptr; l && l->body->op == Op::kLoad) {
-      x = body_at(x);
-    } else {
-      break;
-    }
-  }
-  return x;
-}
-
-// Whether rows (over `row`) of elements (over `element`) are contiguous in memory, at a constant stride.
-bool contiguous_rows(const Expr& x, const Expr& row, const Expr& element) {
-  if (x->op != Op::kLoad || !x->value->storage_order.empty()) return false;
-  Expr factor, rest, left;
-  return idx::split_affine(idx::linearize(x->args, x->value->shape), element, factor, rest) && is_const(factor, 1) &&
-         idx::split_affine(rest, row, factor, left) && !mentions(left, row) && !mentions(left, element) &&
-         !left->has_load;
-}
-
-// An index of which the smaller of two is taken, as what it is below the limit. So rows past the last one, which repeat
-// it, do not hide that the others follow one another.
-Expr within_limits(const Expr& e, const Expr& variable) {
-  return rewrite(e, [&](const Expr& x) -> Expr {
-    if (x->op != Op::kMin || mentions(x->args[0], variable) == mentions(x->args[1], variable)) return {};
-    return x->args[mentions(x->args[0], variable) ? 0 : 1];
-  });
-}
-
-// Whether each row of elements (over `element`) is contiguous, at a place that is read from memory: a row of a page of
-// a KV cache, whose number is in a table.
-bool gathered_rows(const Expr& x, const Expr& element) {
-  if (x->op != Op::kLoad || !x->value->storage_order.empty()) return false;
-  Expr factor, rest;
-  const Expr flat = idx::linearize(x->args, x->value->shape);
-  return flat->has_load && idx::split_affine(flat, element, factor, rest) && is_const(factor, 1) &&
-         !mentions(rest, element);
-}
-
-// If x loads a tensor that is another one times a constant, a load of that one; `factor` is multiplied by the constant.
-Expr through_scale(const Expr& x, double& factor) {
-  if (x->op != Op::kLoad || !x->value->producer || !x->value->producer->as<LoopOp>()) return x;
-  Expr e = body_at(x);
-  double c = 1;
-  while (is_float(e->dtype)) {
-    if (e->op == Op::kCast) {
-      e = e->args[0];
-    } else if (e->op == Op::kMul && (is_const(e->args[0]) || is_const(e->args[1]))) {
-      const bool first = is_const(e->args[0]);
-      c *= e->args[first ? 0 : 1]->f;
-      e = e->args[first ? 1 : 0];
-    } else {
-      break;
-    }
-  }
-  if (e->op != Op::kLoad || e->dtype != x->dtype || !(c > 0)) return x;
-  factor *= c;
-  return e;
-}
-
-// Operands are read in place if their rows are contiguous. A constant factor of q and k is split off. limited: the last
-// rows may be the same one.
-Expr operand(const Expr& x, const Expr& row, const Expr& element, double* factor = nullptr, bool limited = false) {
-  Expr y = through_movement(x);
-  if (gathered_rows(y, element)) return y;
-  double c = 1;
-  if (factor) y = through_movement(through_scale(y, c));
-  if (!contiguous_rows(limited ? within_limits(y, row) : y, row, element)) return x;
-  if (factor) *factor *= c;
-  return y;
-}
-
-// If x loads a tensor whose rows are int8 in pages times a number for each row: a load of the integers, and `scale`
-// becomes the row's. The same with a scale of 1 for rows of int8 or float8 that are only converted, if `converts`.
-// Otherwise empty.
-Expr scaled_rows(const Expr& x, const Expr& row, const Expr& element, bool converts, Expr& scale) {
-  const Expr y = through_movement(x);
-  if (y->op != Op::kLoad || !y->value->producer || !y->value->producer->as<LoopOp>()) return {};
-  Expr e = body_at(y);
-  while (e->op == Op::kCast && is_float(e->dtype) && (is_float(e->args[0]->dtype) || e->args[0]->op == Op::kLoad))
-    e = e->args[0];
-  if (converts && (e->dtype == DType::kInt8 || e->dtype == DType::kFloat8E4M3FN) && contiguous_rows(e, row, element)) {
-    scale = constant_float(1, DType::kFloat32);
-    return e;
-  }
-  if (e->op != Op::kMul || e->dtype != DType::kFloat32) return {};
-  for (const std::size_t k : {0, 1}) {
-    const Expr &numbers = e->args[k], &factor = e->args[1 - k];
-    if (numbers->op != Op::kCast) continue;
-    if (const DType t = numbers->args[0]->dtype; t != DType::kInt8 && t != DType::kFloat8E4M3FN) continue;
-    if (!gathered_rows(numbers->args[0], element) || factor->op != Op::kLoad || mentions(factor, element)) continue;
-    scale = factor;
-    return numbers->args[0];
-  }
-  return {};
-}
 
 // If e contains a variable of constant extent only divided by a number: that number of heads shares e. Otherwise 1.
 std::int64_t shared_by(const Expr& e, const Expr& variable) {
@@ -156,17 +55,54 @@ const Expr& narrowest(const Expr& e) {
   return widened ? e->args[0] : e;
 }
 
-// Loads of `from` become loads of `to`, which has the same elements.
-void redirect(Graph& g, const Value* from, Value* to) {
+// (B^T A^T)^T = A B: the product with its operands exchanged, whose result has its last two dims exchanged.
+MatMulOp exchanged(MatMulOp m) {
+  std::swap(m.a, m.b);
+  std::swap(m.vars.back(), m.vars[m.vars.size() - 2]);
+  return m;
+}
+
+// The product with all dims before the head in one, which the head, rows and columns follow.
+MatMulOp with_one_batch(MatMulOp m, const Exprs& shape) {
+  const auto outer = static_cast<std::ptrdiff_t>(shape.size()) - 3;
+  const Exprs extents(shape.begin(), shape.begin() + outer);
+  const Expr batch = loop_var(idx::product(extents));
+  const Exprs digits = idx::delinearize(batch, extents);
+  std::vector<std::pair<Expr, Expr>> to;
+  for (std::size_t k = 0; k < digits.size(); ++k)
+    if (!is_const(m.vars[k])) to.emplace_back(m.vars[k], digits[k]);
+  m.a = substitute(m.a, to);
+  m.b = substitute(m.b, to);
+  m.vars.erase(m.vars.begin(), m.vars.begin() + outer);
+  m.vars.insert(m.vars.begin(), batch);
+  return m;
+}
+
+// v, and all views of it.
+std::unordered_set<const Value*> views_of(const Graph& g, const Value* v) {
+  std::unordered_set<const Value*> found = {v};
+  for (const auto& n : g.nodes)
+    if (n->as<ViewOp>() && found.count(n->inputs[0])) found.insert(n->outputs[0]);
+  return found;
+}
+
+// Loads of `from` and of its views become loads of `to`, which has the same elements, with the last two dims exchanged
+// if `transposed`.
+void redirect(Graph& g, const Value* from, Value* to, bool transposed) {
+  const auto views = views_of(g, from);
+  const auto renew = [&](const Expr& e) {
+    return rewrite(e, [&](const Expr& x) -> Expr {
+      if (!x->has_load) return x;
+      if (x->op != Op::kLoad || !views.count(x->value)) return Expr();
+      const Expr flat = idx::linearize(x->args, x->value->shape);
+      if (!transposed) return load(to, x->dtype, idx::delinearize(flat, to->shape));
+      Exprs at = x->value == from ? x->args : idx::delinearize(flat, from->shape);
+      std::swap(at.back(), at[at.size() - 2]);
+      return load(to, x->dtype, at);
+    });
+  };
   for (const auto& n : g.nodes) {
-    if (std::find(n->inputs.begin(), n->inputs.end(), from) == n->inputs.end()) continue;
-    const auto renew = [&](const Expr& e) {
-      return rewrite(e, [&](const Expr& x) -> Expr {
-        if (!x->has_load) return x;
-        if (x->op != Op::kLoad || x->value != from) return Expr();
-        return load(to, x->dtype, idx::delinearize(idx::linearize(x->args, from->shape), to->shape));
-      });
-    };
+    if (std::none_of(n->inputs.begin(), n->inputs.end(), [&](const Value* v) { return views.count(v); })) continue;
     if (auto* l = n->as<LoopOp>())
       l->body = renew(l->body);
     else if (auto* m = n->as<MatMulOp>())
@@ -190,9 +126,8 @@ class Finder {
   void run() {
     for (at_ = 0; at_ < g_.nodes.size(); ++at_) {
       n_ = g_.nodes[at_].get();
-      SoftmaxMatch softmax;
-      Scores s;
-      if (match(*n_, softmax, s) && only_attention_reads(n_->as<MatMulOp>()->a->value)) replace(softmax, s);
+      for (const Form& f : forms(*n_))
+        if (find(f)) break;
     }
     // Includes what was built for attention that the device then refused.
     if (found_ || added_loops_) remove_dead_nodes(g_);
@@ -204,28 +139,55 @@ class Finder {
     return false;
   }
 
-  bool match(const Node& n, SoftmaxMatch& softmax, Scores& s) const {
+  // How a product may be attention's.
+  struct Form {
+    MatMulOp product;
+    bool reshaped = false, transposed = false;  // other dims than the node's: fewer, or the last two exchanged
+  };
+
+  // As it is; with one dim of a batch in place of several (windows of an image); or with its operands exchanged, where
+  // values are multiplied by the transposed softmax (v @ weights.transpose(-1, -2), of images with channels first).
+  std::vector<Form> forms(const Node& n) const {
     const auto* m = n.as<MatMulOp>();
-    if (!m || m->a->op != Op::kLoad) return false;
-    const Expr body = body_at(m->a);
-    if (!body || !match_softmax(body, m->k, any_, softmax)) return false;
+    if (!m || m->vars.size() < 2) return {};
+    if (m->vars.size() > 5) return {{with_one_batch(*m, n.outputs[0]->shape), true, false}};
+    std::vector<Form> found = {{*m, m->vars.size() == 5, false}};
+    if (!m->owner && m->vars.size() <= 4) found.push_back({exchanged(*m), false, true});
+    return found;
+  }
+
+  bool find(const Form& f) {
+    SoftmaxMatch softmax;
+    Scores s;
+    if (!match(f.product, softmax, s) || !only_attention_reads(f.product.a->value)) return false;
+    replace(f, softmax, s);
+    return true;
+  }
+
+  bool match(const MatMulOp& m, SoftmaxMatch& softmax, Scores& s) const {
+    if (m.a->op != Op::kLoad) return false;
+    const Expr body = body_at(m.a);
+    if (!body || !match_softmax(body, m.k, any_, softmax)) return false;
     // From here on it is a softmax times a matrix, so a remark says why it is not attention.
-    if (m->vars.size() > (any_ ? 5 : 4)) return reject("the product has more dims than batch, head, query and element");
-    if (m->b->op != Op::kLoad) return reject("the values are an expression rather than a tensor");
+    if (m.vars.size() > (any_ ? 5 : 4)) return reject("the product has more dims than batch, head, query and element");
+    if (m.b->op != Op::kLoad) return reject("the values are an expression rather than a tensor");
     const Expr scores = expand_scores(softmax.scores);
-    s.key = m->k;
+    s.key = m.k;
     s.any_expression = any_;
-    if (!find_gemm(scores, m->vars[m->vars.size() - 2], s))
+    if (!find_gemm(scores, m.vars[m.vars.size() - 2], s))
       return reject("the scores are not a scaled, masked product of queries and keys");
     // Loads of the scores must be at [batch..., query, key], whatever dims the batch has there: a product of all heads
     // of all sequences (baddbmm) is loaded at [sequence * heads + head, query, key].
     const Exprs& at = s.load->args;
-    const Expr& query = m->vars[m->vars.size() - 2];
-    bool aligned = same(at.back(), m->k) && (same(at[at.size() - 2], query) || is_const(query->args[0], 1));
+    const Expr& query = m.vars[m.vars.size() - 2];
+    if (softmax.sink && mentions(softmax.sink, query)) return reject("each query has a sink of its own");
+    s.swapped = same(at.back(), query) && same(at[at.size() - 2], m.k);
+    bool aligned =
+        s.swapped || (same(at.back(), m.k) && (same(at[at.size() - 2], query) || is_const(query->args[0], 1)));
     for (std::size_t k = 0; k + 2 < at.size(); ++k)
       aligned &=
-          !mentions(at[k], m->k) && !mentions(at[k], query) && !mentions(at[k], m->vars.back()) && !at[k]->has_load;
-    return aligned || reject("the scores are transposed before the softmax");
+          !mentions(at[k], m.k) && !mentions(at[k], query) && !mentions(at[k], m.vars.back()) && !at[k]->has_load;
+    return aligned || reject("the scores are not loaded by batch, query and key");
   }
 
   // One softmax may multiply several tensors of values (attention with two of them, halves of long rows). Each becomes
@@ -233,10 +195,15 @@ class Finder {
   bool only_attention_reads(const Value* weights) {
     if (shared_.count(weights)) return true;
     const auto used = uses_.find(weights);
-    const auto becomes_attention = [&](const Node* n) {
+    const auto multiplied = [&](const Form& f) {
       SoftmaxMatch softmax;
       Scores s;
-      return n == n_ || (match(*n, softmax, s) && n->as<MatMulOp>()->a->value == weights);
+      return match(f.product, softmax, s) && f.product.a->value == weights;
+    };
+    const auto becomes_attention = [&](const Node* n) {
+      if (n == n_) return true;
+      const std::vector<Form> all = forms(*n);
+      return std::any_of(all.begin(), all.end(), multiplied);
     };
     if (required_.count(weights) || used == uses_.end() ||
         !std::all_of(used->second.begin(), used->second.end(), becomes_attention))
@@ -246,7 +213,7 @@ class Finder {
   }
 
   // The matmul that computes the scores. A bias may come from one, too (of pairs of tokens, for all rows of a batch):
-  // it is the one that is not loaded at [.., query, key], or in fewer dims of the batch.
+  // it is the one that is not loaded at [.., query, key] or [.., key, query], or in fewer dims of the batch.
   static bool find_gemm(const Expr& scores, const Expr& query, Scores& s) {
     int best = -1;
     bool clear = false;
@@ -258,7 +225,8 @@ class Finder {
       if (!decompose(scores, v, own)) continue;
       const Exprs& at = own.load->args;
       int dims = 0;
-      if (same(at.back(), s.key) && (same(at[at.size() - 2], query) || is_const(query->args[0], 1)))
+      if ((same(at.back(), s.key) && (same(at[at.size() - 2], query) || is_const(query->args[0], 1))) ||
+          (same(at.back(), query) && same(at[at.size() - 2], s.key)))
         dims = 1 + static_cast<int>(std::count_if(at.begin(), at.end(), [](const Expr& e) { return e->has_var; }));
       if (dims < best) continue;
       clear = dims > best;
@@ -269,20 +237,19 @@ class Finder {
     return clear && s.product && s.load;
   }
 
-  void replace(const SoftmaxMatch& softmax, const Scores& s) {
-    const MatMulOp& m = *n_->as<MatMulOp>();
-    const std::size_t r = m.vars.size();
-    AttentionOp a = operation(m, softmax, s);
+  // The current node becomes attention. Where that has another shape (groups of query heads in a dim of their own, a
+  // batch of several dims, or dims exchanged), loads are of a new node, and the current one is left to other readers.
+  void replace(const Form& f, const SoftmaxMatch& softmax, const Scores& s) {
+    AttentionOp a = operation(f.product, softmax, s);
     store_operands(a, s.factor);
+    Value result = *n_->outputs[0];
+    Exprs& shape = result.shape;
+    if (f.transposed) std::swap(shape.back(), shape[shape.size() - 2]);
+    if (f.reshaped) shape = {a.vars[0]->args[0], a.vars[1]->args[0], shape[shape.size() - 2], shape.back()};
     Node candidate;
     candidate.op = a;
     candidate.origin = n_->origin;
-    candidate.outputs = n_->outputs;
-    Value grouped = *n_->outputs[0];
-    if (r == 5) {
-      grouped.shape = {a.vars[0]->args[0], a.vars[1]->args[0], n_->outputs[0]->shape[3], n_->outputs[0]->shape[4]};
-      candidate.outputs = {&grouped};
-    }
+    candidate.outputs = {f.reshaped || f.transposed ? &result : n_->outputs[0]};
     refresh_inputs(candidate);
     std::string why;
     if (!options_.accepts_tile || !options_.accepts_tile(candidate, why)) {
@@ -290,20 +257,28 @@ class Finder {
       return;
     }
     found_ = true;
-    if (r == 5) return replace_grouped(std::move(a), candidate, grouped);
+    if (f.reshaped || f.transposed) return replace_reshaped(std::move(a), candidate, result, f.transposed);
     n_->op = std::move(a);
     refresh_inputs(*n_);
   }
 
-  // Adds a node with all query heads in one dim; the old one becomes a view of its result.
-  void replace_grouped(AttentionOp a, const Node& candidate, const Value& grouped) {
+  void replace_reshaped(AttentionOp a, const Node& candidate, const Value& result, bool transposed) {
     g_.origin = n_->origin;
-    Value* out = g_.add_node(std::move(a), candidate.inputs, {{grouped.dtype, grouped.shape}})->outputs[0];
+    Value* out = g_.add_node(std::move(a), candidate.inputs, {{result.dtype, result.shape}})->outputs[0];
     g_.origin.clear();
     move_before(1);
-    n_->op = ViewOp{};
-    n_->inputs = {out};
-    redirect(g_, n_->outputs[0], out);
+    if (transposed) {
+      Exprs vars;
+      for (const Expr& extent : n_->outputs[0]->shape) vars.push_back(loop_var(extent));
+      Exprs at = vars;
+      std::swap(at.back(), at[at.size() - 2]);
+      n_->op = LoopOp{vars, load(out, out->dtype, at)};
+      refresh_inputs(*n_);
+    } else {
+      n_->op = ViewOp{};
+      n_->inputs = {out};
+    }
+    redirect(g_, n_->outputs[0], out, transposed);
   }
 
   // Moves the last `count` nodes before the current one.
@@ -323,13 +298,14 @@ class Finder {
     const Expr h = r == 5 ? loop_var(m.vars[1]->args[0] * group) : r >= 3 ? m.vars[r - 3] : loop_var(1);
     const Expr d = loop_var(s.product->k->args[0]);
     a.vars = {b, h, m.vars[r - 2], m.k, d, m.vars[r - 1]};
-    std::vector<std::pair<Expr, Expr>> sub = {{s.product->k, d}, {s.product->vars.back(), m.k}};
     const Exprs& product = s.product->vars;
-    sub.emplace_back(product[product.size() - 2], m.vars[r - 2]);
+    const Expr &row = product[product.size() - 2], &column = product.back();
+    std::vector<std::pair<Expr, Expr>> sub = {
+        {s.product->k, d}, {s.swapped ? row : column, m.k}, {s.swapped ? column : row, m.vars[r - 2]}};
     for (std::size_t k = 0; k + 2 < product.size(); ++k)
       if (!is_const(product[k])) sub.emplace_back(product[k], s.load->args[k]);
-    a.q = substitute(s.product->a, sub);
-    a.k = substitute(s.product->b, sub);
+    a.q = substitute(s.swapped ? s.product->b : s.product->a, sub);
+    a.k = substitute(s.swapped ? s.product->a : s.product->b, sub);
     a.v = m.b;
     a.scale = constant_float(s.scale, DType::kFloat32);
     a.softcap = s.softcap;

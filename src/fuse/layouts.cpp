@@ -170,9 +170,11 @@ class LayoutChooser {
 
   // Attention writes in the order in which a transpose after it reads, if the device's kernel can.
   void follow_transposes() {
+    const Uses uses = uses_of(g_);
     for (const auto& n : g_.nodes) {
       const auto* l = n->as<LoopOp>();
       if (!l || l->body->op != Op::kLoad || absorbed_.count(n.get())) continue;
+      if (!uses.count(n->outputs[0]) && !soft_.count(n->outputs[0])) continue;  // a view of it is computed instead
       Value* v = const_cast<Value*>(l->body->value);
       if (!v->producer || v->graph != &g_ || fixed_.count(v) || soft_.count(v) || !v->storage_order.empty()) continue;
       const Epilogue* epilogue = attention_before(v);

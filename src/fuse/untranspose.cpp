@@ -114,12 +114,30 @@ bool reads_in_order(const MatMulOp& m, const Value& v, const Order& order) {
   return ok;
 }
 
-// Whether the device still has a kernel for a GEMM that reads v in this order: the host's wants whole matrices.
-bool still_accepted(const FuseOptions& options, const Node& gemm, Value& v, const Order& order) {
+// Whether attention reads v as queries, keys or values only, and their rows remain contiguous in this order. Rows may
+// have any distance.
+bool attends_in_order(const AttentionOp& a, const Value& v, const Order& order) {
+  bool ok = true;
+  const auto check = [&](const Expr& operand, const Expr& element) {
+    if (!operand) return;
+    visit(operand, [&](const Expr& x) {
+      if (x->op == Op::kLoad && x->value == &v) ok = ok && element && same(x->args[order.back()], element);
+    });
+  };
+  check(a.q, a.vars[4]);
+  check(a.k, a.vars[4]);
+  check(a.v, a.vars[5]);
+  for (const Expr& other : {a.scale, a.bias, a.k_scale, a.v_scale, a.begin, a.end, a.sink}) check(other, {});
+  return ok;
+}
+
+// Whether the device still has a kernel for a GEMM or attention that reads v in this order: the host's wants whole
+// matrices.
+bool still_accepted(const FuseOptions& options, const Node& tile, Value& v, const Order& order) {
   if (!options.accepts_tile) return true;
   std::string why;
   v.storage_order.assign(order.begin(), order.end());  // the same memory
-  const bool accepted = options.accepts_tile(gemm, why);
+  const bool accepted = options.accepts_tile(tile, why);
   v.storage_order.clear();
   return accepted;
 }
@@ -134,6 +152,10 @@ bool follow(Value& v, const Order& order, const Uses& uses, const std::unordered
     if (r->as<LoopOp>() || convolves(*r, v, order)) continue;
     if (const auto* m = r->as<MatMulOp>()) {
       if (!reads_in_order(*m, v, order) || !still_accepted(options, *r, v, order)) return false;
+      continue;
+    }
+    if (const auto* a = r->as<AttentionOp>()) {
+      if (!attends_in_order(*a, v, order) || !still_accepted(options, *r, v, order)) return false;
       continue;
     }
     if (!r->as<ViewOp>() || required.count(r->outputs[0])) return false;
@@ -183,6 +205,8 @@ void untranspose(Graph& g, const FuseOptions& options) {
       m->a = reindexed(m->a, orders);
       m->b = reindexed(m->b, orders);
     }
+    if (auto* a = n.as<AttentionOp>())
+      for (Expr* operand : {&a->q, &a->k, &a->v}) *operand = reindexed(*operand, orders);
     for (Value* v : n.outputs)
       if (const auto it = orders.find(v); it != orders.end()) v->shape = permuted(v->shape, it->second);
     if (n.as<ConvOp>())

@@ -28,6 +28,105 @@ TEST(Attention, SoftmaxOfAProductTimesValues) {
 return %3)");
 }
 
+// Windows of a volume in several dims: one dim of the batch has them all. The result is a view of attention's.
+TEST(Attention, BatchesOfSeveralDims) {
+  EXPECT_EQ(after_pass("attention", R"(%0 = input float32[n, 4, 3, 2, 16, 16]
+%1 = input float32[4, 2, 16, 16]
+%2 = matmul float32[b < n, y < 4, x < 3, h < 2, i < 16, j < 16; k < 16]: %0[b, y, x, h, i, k], %0[b, y, x, h, j, k]
+%3 = loop float32[b < n, y < 4, x < 3, h < 2, i < 16]: max{r < 16}(%2[b, y, x, h, i, r] + %1[y, h, i, r])
+%4 = loop float32[b < n, y < 4, x < 3, h < 2, i < 16]: sum{r < 16}(exp(%2[b, y, x, h, i, r] + %1[y, h, i, r] - %3[b, y, x, h, i]))
+%5 = loop float32[b < n, y < 4, x < 3, h < 2, i < 16, j < 16]: exp(%2[b, y, x, h, i, j] + %1[y, h, i, j] - %3[b, y, x, h, i]) / %4[b, y, x, h, i]
+%6 = matmul float32[b < n, y < 4, x < 3, h < 2, i < 16, e < 16; k < 16]: %5[b, y, x, h, i, k], %0[b, y, x, h, k, e] @"attention"
+return %6)",
+                       any_device()),
+            canonical(canonical(R"(%0 = input float32[n, 4, 3, 2, 16, 16]
+%1 = input float32[4, 2, 16, 16]
+%2 = attention float32[n * 12, 2, 16, 16] over [w < n * 12, h < 2, i < 16, j < 16, d < 16, e < 16] {scale = 1.0, q = %0[floordiv(w, 12), mod(floordiv(w, 3), 4), mod(w, 3), h, i, d], k = %0[floordiv(w, 12), mod(floordiv(w, 3), 4), mod(w, 3), h, j, d], v = %0[floordiv(w, 12), mod(floordiv(w, 3), 4), mod(w, 3), h, j, e], bias = %1[mod(floordiv(w, 3), 4), h, i, j]} @"attention"
+%3 = view float32[n, 4, 3, 2, 16, 16]: %2 @"attention"
+return %3)")));
+}
+
+TEST(Attention, WhatIsSubtractedFromAllScoresChangesNothing) {
+  const std::string found = after_pass("attention", R"(%0 = input float32[1, 2, s, 16]
+%1 = input float32[1, 2, t, 16]
+%2 = input float32[1, 2, t, 16]
+%3 = matmul float32[b < 1, h < 2, i < s, j < t; k < 16]: %0[b, h, i, k], %1[b, h, j, k] @"scores"
+%4 = loop float32[b < 1, h < 2, i < s]: max{r < t}(%3[b, h, i, r] * 0.25)
+%5 = loop float32[b < 1, h < 2, i < s]: max{r < t}(%3[b, h, i, r] * 0.25 - %4[b, h, i])
+%6 = loop float32[b < 1, h < 2, i < s]: sum{r < t}(exp(%3[b, h, i, r] * 0.25 - %4[b, h, i] - %5[b, h, i]))
+%7 = loop float32[b < 1, h < 2, i < s, j < t]: exp(%3[b, h, i, j] * 0.25 - %4[b, h, i] - %5[b, h, i]) / %6[b, h, i]
+%8 = matmul float32[b < 1, h < 2, i < s, e < 16; k < t]: %7[b, h, i, k], %2[b, h, k, e] @"attention"
+return %8)",
+                                       any_device());
+  EXPECT_THAT(found, HasSubstr("{scale = 0.25, q = %0[i0, i1, i2, i4], k = %1[i0, i1, i3, i4], v = %2[i0, i1, i3, "
+                               "i5]}"));
+}
+
+// LightGlue attends in both directions with one product: the softmax over its rows has queries in its columns.
+TEST(Attention, TransposedScoresSwapQueriesAndKeys) {
+  expect_pass("attention", R"(%0 = input float32[1, 2, s, 16]
+%1 = input float32[1, 2, t, 16]
+%2 = input float32[1, 2, s, 16]
+%3 = matmul float32[b < 1, h < 2, i < s, j < t; k < 16]: %0[b, h, i, k], %1[b, h, j, k] @"scores"
+%4 = loop float32[b < 1, h < 2, j < t]: max{r < s}(%3[b, h, r, j])
+%5 = loop float32[b < 1, h < 2, j < t]: sum{r < s}(exp(%3[b, h, r, j] - %4[b, h, j]))
+%6 = loop float32[b < 1, h < 2, j < t, i < s]: exp(%3[b, h, i, j] - %4[b, h, j]) / %5[b, h, j]
+%7 = matmul float32[b < 1, h < 2, j < t, e < 16; k < s]: %6[b, h, j, k], %2[b, h, k, e] @"attention"
+return %7)",
+              R"(%0 = input float32[1, 2, s, 16]
+%1 = input float32[1, 2, t, 16]
+%2 = input float32[1, 2, s, 16]
+%3 = attention float32[1, 2, t, 16] over [b < 1, h < 2, i < t, j < s, d < 16, e < 16] {scale = 1.0, q = %1[b, h, i, d], k = %0[b, h, j, d], v = %2[b, h, j, e]} @"attention"
+return %3)");
+}
+
+// Values with channels first times the transposed softmax (attention in YOLO's detectors). What reads the result, also
+// through a view, reads attention's.
+TEST(Attention, ValuesTimesTheTransposedSoftmax) {
+  std::string text(kAttention);
+  text = text.substr(0, text.find("%8 = ")) +
+         R"(%8 = matmul float32[b < 1, h < 2, e < 16, i < s; j < t]: %2[b, h, j, e], %7[b, h, i, j] @"attention"
+%9 = view float32[1, 32, s]: %8
+%10 = loop float32[b < 1, c < 32, i < s]: tanh(%9[b, c, i])
+%11 = loop float32[b < 1, h < 2, e < 16, i < s]: exp(%8[b, h, e, i])
+return %10, %11)";
+  const std::string found = after_pass("attention", text, any_device());
+  EXPECT_THAT(found,
+              HasSubstr("%3 = attention float32[1, 2, s, 16] over [i0 < 1, i1 < 2, i2 < s, i3 < t, i4 < 16, i5 < "
+                        "16] {scale = 0.25, q = %0[i0, i1, i2, i4], k = %1[i0, i1, i3, i4], v = %2[i0, i1, i3, "
+                        "i5]}"));
+  EXPECT_THAT(found, HasSubstr("tanh(%3[0, floordiv(i1, 16), i2, mod(i1, 16)])"));
+  EXPECT_THAT(found, HasSubstr("exp(%3[i0, i1, i3, i2])"));
+}
+
+// A softmax over the scores and a sink of each head in a further column (gpt-oss), less the largest of them or not.
+std::string sink_in_a_column(const std::string& less, const std::string& sink) {
+  std::string text = R"(%0 = input float32[1, 2, s, 16]
+%1 = input float32[1, 2, t, 16]
+%2 = input float32[1, 2, t, 16]
+%3 = input float32[2, s]
+%4 = matmul float32[b < 1, h < 2, i < s, j < t; k < 16]: %0[b, h, i, k], %1[b, h, j, k] @"scores"
+%5 = loop float32[b < 1, h < 2, i < s]: max{r < t + 1}(select(r < t, %4[b, h, i, r] * 0.25, SINK))
+%6 = loop float32[b < 1, h < 2, i < s]: max{r < t + 1}(select(r < t, %4[b, h, i, r] * 0.25, SINK)LESS)
+%7 = loop float32[b < 1, h < 2, i < s]: sum{r < t + 1}(exp(select(r < t, %4[b, h, i, r] * 0.25, SINK)LESS - %6[b, h, i]))
+%8 = loop float32[b < 1, h < 2, i < s, j < t]: exp(%4[b, h, i, j] * 0.25LESS - %6[b, h, i]) / %7[b, h, i]
+%9 = matmul float32[b < 1, h < 2, i < s, e < 16; k < t]: %8[b, h, i, k], %2[b, h, k, e] @"attention"
+return %9)";
+  for (const auto& [name, by] : {std::pair<std::string, std::string>("LESS", less), {"SINK", sink}})
+    for (auto p = text.find(name); p != std::string::npos; p = text.find(name)) text.replace(p, name.size(), by);
+  FuseOptions o = any_device();
+  o.attention_limits = o.attention_expressions = true;
+  return after_pass("attention", text, o);
+}
+
+TEST(Attention, ASinkInAFurtherColumn) {
+  const auto found = HasSubstr(
+      "{scale = 0.25, q = %0[i0, i1, i2, i4], k = %1[i0, i1, i3, i4], v = %2[i0, i1, i3, i5], sink = %3[i1, 0]}");
+  EXPECT_THAT(sink_in_a_column("", "%3[h, 0]"), found);
+  EXPECT_THAT(sink_in_a_column(" - %5[b, h, i]", "%3[h, 0]"), found);
+  EXPECT_THAT(sink_in_a_column("", "%3[h, i]"), testing::Not(HasSubstr("= attention")));
+}
+
 // Scores of all heads of all sequences in one dim, as baddbmm has them; values in two.
 std::string merged_heads(const std::string& at) {
   std::string text = R"(%0 = input float32[n * 2, s, 16]

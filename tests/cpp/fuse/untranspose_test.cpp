@@ -181,5 +181,36 @@ return %6)",
               untransposing());
 }
 
+// Queries, and transposed keys, of heads: attention reads rows at any distance. Scores of all queries are no such rows.
+TEST(Untranspose, AttentionReadsHeadsInTheOrderOfTheProduct) {
+  const std::string products = R"(%0 = input float32[n, 64, 16]
+%1 = input float32[n, 24, 16]
+%2 = constant float32[16, 32] {...}
+%3 = constant float32[32] {...}
+%4 = matmul float32[n < n, t < 64, c < 32; k < 16]: %0[n, t, k], %2[k, c] @"q"
+%5 = loop float32[n < n, h < 2, t < 64, d < 16]: (%4[n, t, h * 16 + d] + %3[h * 16 + d]) * 0.5 @"queries"
+%6 = matmul float32[n < n, t < 24, c < 32; k < 16]: %1[n, t, k], %2[k, c] @"k"
+%7 = loop float32[n < n, h < 2, d < 16, t < 24]: %6[n, t, h * 16 + d] + %3[h * 16 + d] @"keys"
+%8 = attention float32[n, 2, 64, 16] over [b < n, h < 2, i < 64, j < 24, d < 16, e < 16] {scale = 0.25, )";
+  const std::string heads = products + R"(q = %5[b, h, i, d], k = %7[b, h, d, j], v = %7[b, h, e, j]} @"heads"
+return %8)";
+  const std::string bias =
+      products + R"(q = %5[b, h, i, d], k = %7[b, h, d, j], v = %7[b, h, e, j], bias = %5[b, h, i, j]} @"heads"
+return %8)";
+  expect_pass("untranspose", heads, R"(%0 = input float32[n, 64, 16]
+%1 = input float32[n, 24, 16]
+%2 = constant float32[16, 32] {...}
+%3 = constant float32[32] {...}
+%4 = matmul float32[n < n, t < 64, c < 32; k < 16]: %0[n, t, k], %2[k, c] @"q"
+%5 = loop float32[n < n, t < 64, h < 2, d < 16]: (%4[n, t, h * 16 + d] + %3[h * 16 + d]) * 0.5 @"queries"
+%6 = matmul float32[n < n, t < 24, c < 32; k < 16]: %1[n, t, k], %2[k, c] @"k"
+%7 = loop float32[n < n, t < 24, h < 2, d < 16]: %6[n, t, h * 16 + d] + %3[h * 16 + d] @"keys"
+%8 = attention float32[n, 2, 64, 16] over [b < n, h < 2, i < 64, j < 24, d < 16, e < 16] {scale = 0.25, q = %5[b, i, h, d], k = %7[b, j, h, d], v = %7[b, j, h, e]} @"heads"
+return %8)",
+              untransposing());
+  EXPECT_THAT(kernels_of(heads, untransposing()), ElementsAre("tile q + queries", "tile k + keys", "tile heads"));
+  EXPECT_THAT(remarks_of("untranspose", bias, untransposing()), ElementsAre(testing::StartsWith("queries: ")));
+}
+
 }  // namespace
 }  // namespace sardonyx
