@@ -116,7 +116,7 @@ return %9)";
     for (auto p = text.find(name); p != std::string::npos; p = text.find(name)) text.replace(p, name.size(), by);
   FuseOptions o = any_device();
   o.attention_limits = o.attention_expressions = true;
-  return after_pass("attention", text, o);
+  return after_pass("attention", after_pass("peel_reductions", text, o), o);
 }
 
 TEST(Attention, ASinkInAFurtherColumn) {
