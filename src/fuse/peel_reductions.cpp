@@ -9,15 +9,20 @@ namespace sardonyx {
 namespace {
 
 // A condition r < end of a reduction's variable, where `end` is the same for all terms.
-bool is_bound(const Expr& e, const Expr& r) {
-  return e->op == Op::kLt && same(e->args[0], r) && !mentions(e->args[1], r);
-}
+struct Bound {
+  Expr condition, end;
+};
 
-// Of a reduction's body, the first bound of its variable that selects something; empty: none.
-Expr bound_of(const Expr& body, const Expr& r) {
-  Expr found;
+// The first bound of r that selects something in a reduction's body; empty: none.
+Bound bound_of(const Expr& body, const Expr& r) {
+  Bound found;
   visit(body, [&](const Expr& x) {
-    if (!found && x->op == Op::kSelect && is_bound(x->args[0], r)) found = x->args[0];
+    if (found.condition || x->op != Op::kSelect || x->args[0]->op != Op::kLt) return;
+    const Expr &c = x->args[0], left = c->args[0];
+    Expr factor, end;
+    if (left->dtype != DType::kInt64 || left->has_load || c->args[1]->has_load) return;
+    if (idx::split_affine(idx::sub(c->args[1], left), r, factor, end) && is_const(factor, -1) && !end->has_var)
+      found = {c, end};
   });
   return found;
 }
@@ -58,19 +63,19 @@ Expr peeled(const Expr& e) {
   const std::optional<Op> combines = operation_of(kind);
   if (!combines || e->vars.size() != 1 || e->args[0]->has_reduce) return Expr();
   const Expr &r = e->vars[0], &body = e->args[0], &all = r->args[0];
-  const Expr bound = bound_of(body, r);
-  if (!bound) return Expr();
-  const Expr &end = bound->args[1], rest = idx::sub(all, end);
+  const auto [condition, end] = bound_of(body, r);
+  if (!condition) return Expr();
+  const Expr rest = idx::sub(all, end);
   // At least one term on each side, or the selection is not what it seems.
   std::int64_t count = 0;
-  if (end->has_var || !is_const_int(rest, count) || count < 1 || !idx::provably_nonnegative(end, true)) return Expr();
+  if (!is_const_int(rest, count) || count < 1 || !idx::provably_nonnegative(end, true)) return Expr();
   for (const bool first : {false, true}) {
-    const Expr same_terms = where(body, bound, first);
+    const Expr same_terms = where(body, condition, first);
     if (mentions(same_terms, r)) continue;
     const Expr one = repeated(kind, same_terms, first ? end : rest);
     if (!one) continue;
     const Expr left = loop_var(first ? rest : end);
-    const Expr others = substitute(where(body, bound, !first), {{r, first ? left + end : left}});
+    const Expr others = substitute(where(body, condition, !first), {{r, first ? left + end : left}});
     return binary(*combines, reduce(kind, {left}, others), one);
   }
   return Expr();

@@ -115,6 +115,17 @@ TEST(Fold, PowersByConstantsAreProducts) {
     EXPECT_EQ(binary(Op::kPow, f, constant(power, DType::kFloat32))->op, Op::kPow) << power;
 }
 
+TEST(Fold, AComparisonOfASelectedConstantIsItsCondition) {
+  const Expr small = binary(Op::kLt, loop_var(Expr(4)), Expr(2));
+  const Expr zero = constant_float(0, DType::kFloat32), one = constant_float(1, DType::kFloat32);
+  const Expr mask = select(small, one, zero);
+  EXPECT_TRUE(same(compare(Op::kEq, mask, zero), logical_not(small)));
+  EXPECT_TRUE(same(compare(Op::kNe, mask, zero), small));
+  EXPECT_TRUE(same(compare(Op::kLt, zero, mask), small));
+  EXPECT_TRUE(same(compare(Op::kGe, mask, zero), constant_bool(true)));
+  EXPECT_TRUE(same(compare(Op::kGt, mask, one), constant_bool(false)));
+}
+
 TEST(Fold, ATruthOfASelectedConstantIsItsCondition) {
   const Expr small = binary(Op::kLt, loop_var(Expr(4)), Expr(2));
   const Expr zero = constant_float(0, DType::kFloat32), low = constant_float(-1e38, DType::kFloat32);

@@ -1,0 +1,55 @@
+// The pass peel_reductions.
+#include <gmock/gmock.h>
+
+#include "pass_test.h"
+
+namespace sardonyx {
+namespace {
+
+TEST(PeelReductions, OneMoreScoreAtEitherEnd) {
+  expect_pass("peel_reductions", R"(%0 = input float32[n, 512]
+%1 = input float32[n]
+%2 = loop float32[i < n]: max{r < 513}(select(r < 512, %0[i, r], %1[i]))
+%3 = loop float32[i < n]: sum{r < 513}(exp(select(r < 1, %1[i], %0[i, r - 1]) - %2[i]))
+return %3)",
+              R"(%0 = input float32[n, 512]
+%1 = input float32[n]
+%2 = loop float32[i < n]: max(max{r < 512}(%0[i, r]), %1[i])
+%3 = loop float32[i < n]: sum{r < 512}(exp(%0[i, r] - %2[i])) + exp(%1[i] - %2[i])
+return %3)");
+}
+
+// Padding: a sum of equal terms is one term, times their number; extremes need it once.
+TEST(PeelReductions, SeveralEqualTerms) {
+  expect_pass("peel_reductions", R"(%0 = input float32[n, 10]
+%1 = loop float32[i < n]: sum{r < 16}(exp(select(r < 10, %0[i, r], 2.0)))
+%2 = loop float32[i < n]: min{r < 16}(select(r < 10, %0[i, r], 2.0))
+return %1, %2)",
+              R"(%0 = input float32[n, 10]
+%1 = loop float32[i < n]: sum{r < 10}(exp(%0[i, r])) + exp(2.0) * 6.0
+%2 = loop float32[i < n]: min(min{r < 10}(%0[i, r]), 2.0)
+return %1, %2)");
+}
+
+TEST(PeelReductions, ConcatenationsOfThreeParts) {
+  expect_pass("peel_reductions", R"(%0 = input float32[n, 4]
+%1 = input float32[n]
+%2 = loop float32[i < n]: sum{r < 6}(select(r < 1, %1[i], select(r < 5, %0[i, r - 1], 3.0)))
+return %2)",
+              R"(%0 = input float32[n, 4]
+%1 = input float32[n]
+%2 = loop float32[i < n]: sum{r < 4}(%0[i, r]) + 3.0 + %1[i]
+return %2)");
+}
+
+TEST(PeelReductions, OtherReductionsStay) {
+  // Both parts differ from term to term; another variable decides; the position of an extreme; sums of integers.
+  for (const char* body :
+       {"sum{r < 8}(select(r < 4, %0[i, r], %0[i, 7 - r]))", "sum{r < 8}(select(i < 4, %0[i, r], 1.0))",
+        "sum{r < 8}(float32(select(r < 5, int32(%0[i, r]), 2:int32) * 3:int32))"})
+    expect_unchanged("peel_reductions",
+                     std::string("%0 = input float32[8, 8]\n%1 = loop float32[i < 8]: ") + body + "\nreturn %1");
+}
+
+}  // namespace
+}  // namespace sardonyx
