@@ -2,6 +2,7 @@
 #include "fuse/peel_reductions.h"
 
 #include <optional>
+#include <vector>
 
 #include "graph/analysis.h"
 
@@ -13,16 +14,16 @@ struct Bound {
   Expr condition, end;
 };
 
-// The first bound of r that selects something in a reduction's body; empty: none.
-Bound bound_of(const Expr& body, const Expr& r) {
-  Bound found;
+// The bounds of r that select something in a reduction's body.
+std::vector<Bound> bounds_of(const Expr& body, const Expr& r) {
+  std::vector<Bound> found;
   visit(body, [&](const Expr& x) {
-    if (found.condition || x->op != Op::kSelect || x->args[0]->op != Op::kLt) return;
+    if (x->op != Op::kSelect || x->args[0]->op != Op::kLt) return;
     const Expr &c = x->args[0], left = c->args[0];
     Expr factor, end;
     if (left->dtype != DType::kInt64 || left->has_load || c->args[1]->has_load) return;
     if (idx::split_affine(idx::sub(c->args[1], left), r, factor, end) && is_const(factor, -1) && !end->has_var)
-      found = {c, end};
+      found.push_back({c, end});
   });
   return found;
 }
@@ -57,27 +58,28 @@ std::optional<Op> operation_of(ReduceKind kind) {
   }
 }
 
-// Empty if the reduction stays.
-Expr peeled(const Expr& e) {
-  const auto kind = static_cast<ReduceKind>(e->i);
-  const std::optional<Op> combines = operation_of(kind);
-  if (!combines || e->vars.size() != 1 || e->args[0]->has_reduce) return Expr();
-  const Expr &r = e->vars[0], &body = e->args[0], &all = r->args[0];
-  const auto [condition, end] = bound_of(body, r);
-  if (!condition) return Expr();
-  const Expr rest = idx::sub(all, end);
+// The reduction without the terms on one side of the bound; empty if those differ.
+Expr without_side(const Expr& reduction, const Bound& bound, bool first) {
+  const auto kind = static_cast<ReduceKind>(reduction->i);
+  const Expr &r = reduction->vars[0], &body = reduction->args[0], rest = idx::sub(r->args[0], bound.end);
   // At least one term on each side, or the selection is not what it seems.
   std::int64_t count = 0;
-  if (!is_const_int(rest, count) || count < 1 || !idx::provably_nonnegative(end, true)) return Expr();
-  for (const bool first : {false, true}) {
-    const Expr same_terms = where(body, condition, first);
-    if (mentions(same_terms, r)) continue;
-    const Expr one = repeated(kind, same_terms, first ? end : rest);
-    if (!one) continue;
-    const Expr left = loop_var(first ? rest : end);
-    const Expr others = substitute(where(body, condition, !first), {{r, first ? left + end : left}});
-    return binary(*combines, reduce(kind, {left}, others), one);
-  }
+  if (!is_const_int(rest, count) || count < 1 || !idx::provably_nonnegative(bound.end, true)) return Expr();
+  const Expr equal = where(body, bound.condition, first);
+  if (mentions(equal, r)) return Expr();
+  const Expr one = repeated(kind, equal, first ? bound.end : rest);
+  if (!one) return Expr();
+  const Expr left = loop_var(first ? rest : bound.end);
+  const Expr others = substitute(where(body, bound.condition, !first), {{r, first ? left + bound.end : left}});
+  return binary(*operation_of(kind), reduce(kind, {left}, others), one);
+}
+
+// Empty if the reduction stays.
+Expr peeled(const Expr& e) {
+  if (!operation_of(static_cast<ReduceKind>(e->i)) || e->vars.size() != 1 || e->args[0]->has_reduce) return Expr();
+  for (const Bound& bound : bounds_of(e->args[0], e->vars[0]))
+    for (const bool first : {false, true})
+      if (const Expr y = without_side(e, bound, first)) return y;
   return Expr();
 }
 

@@ -121,7 +121,47 @@ TEST(PadGemmK, OperandsThatRepeatElementsStay) {
 return %2)";
   expect_unchanged("pad_gemm_k", text, padding_k());
   EXPECT_THAT(remarks_of("pad_gemm_k", text, padding_k()),
-              ElementsAre("fc: an operand is computed, repeated, or not of 16-bit floats"));
+              ElementsAre("fc: an operand is repeated, or not of 16-bit floats"));
+}
+
+// Columns of a GEMM that was merged, with their bias: a part of its result, whose rows begin anywhere.
+TEST(PadGemmK, PartsOfMergedResultsAreCopied) {
+  expect_pass("pad_gemm_k", R"(%0 = input float16[n, 300, 522]
+%1 = input float16[n, 512, 261]
+%2 = input float32[261]
+%3 = matmul float16[b < n, i < 512, j < 300; k < 261]: %1[b, i, k], %0[b, j, k]
+%4 = matmul float16[b < n, i < 512, j < 300; k < 261]: float16:16(float32(%1[b, i, k]) + %2[k]), %0[b, j, k]
+return %3, %4)",
+              R"(%0 = input float16[n, 300, 522]
+%1 = input float16[n, 512, 261]
+%2 = input float32[261]
+%3 = loop float16[b < n, i < 512, k < 264]: select(k < 261, %1[b, i, k], 0.0:float16)
+%4 = loop float16[b < n, j < 300, k < 264]: select(k < 261, %0[b, j, k], 0.0:float16)
+%5 = matmul float16[b < n, i < 512, j < 300; k < 264]: %3[b, i, k], %4[b, j, k]
+%6 = loop float16[b < n, i < 512, k < 264]: select(k < 261, float16:16(float32(%1[b, i, k]) + %2[k]), 0.0:float16)
+%7 = loop float16[b < n, j < 300, k < 264]: select(k < 261, %0[b, j, k], 0.0:float16)
+%8 = matmul float16[b < n, i < 512, j < 300; k < 264]: %6[b, i, k], %7[b, j, k]
+return %5, %8)",
+              padding_k());
+}
+
+// Rows of 522 elements from the 261st on: neither K nor lines could be loaded in vectors. Rows of 520 from the 256th on
+// can.
+TEST(PadGemmK, MisalignedOperandsOfLongSumsAreCopied) {
+  const auto product = [](int width, int first) {
+    return fmt::format(R"(%0 = input float16[n, 512, 4096]
+%1 = input float16[n, 4096, {0}]
+%2 = matmul float16[b < n, i < 512, j < 261; k < 4096]: %0[b, i, k], %1[b, k, j + {1}]
+return %2)",
+                       width, first);
+  };
+  expect_pass("pad_gemm_k", product(522, 261), R"(%0 = input float16[n, 512, 4096]
+%1 = input float16[n, 4096, 522]
+%2 = loop float16[b < n, j < 261, k < 4096]: %1[b, k, j + 261]
+%3 = matmul float16[b < n, i < 512, j < 261; k < 4096]: %0[b, i, k], %2[b, j, k]
+return %3)",
+              padding_k());
+  expect_unchanged("pad_gemm_k", product(520, 256), padding_k());
 }
 
 TEST(PadGemmK, WholeVectorsShortSumsAndOtherTypesStay) {
@@ -136,7 +176,7 @@ return %2)",
                                           std::tuple("float32", 64, 49), std::tuple("float16", 8, 49)})
     expect_unchanged("pad_gemm_k", product(type, rows, terms), padding_k());
   EXPECT_THAT(remarks_of("pad_gemm_k", product("float32", 64, 49), padding_k()),
-              ElementsAre("fc: an operand is computed, repeated, or not of 16-bit floats"));
+              ElementsAre("fc: an operand is repeated, or not of 16-bit floats"));
   EXPECT_THAT(remarks_of("pad_gemm_k", product("float16", 8, 49), padding_k()),
               ElementsAre("fc: it has too few rows or columns"));
 }
