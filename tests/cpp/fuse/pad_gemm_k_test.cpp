@@ -135,12 +135,12 @@ return %3, %4)",
               R"(%0 = input float16[n, 300, 522]
 %1 = input float16[n, 512, 261]
 %2 = input float32[261]
-%3 = loop float16[b < n, i < 512, k < 264]: select(k < 261, %1[b, i, k], 0.0:float16)
-%4 = loop float16[b < n, j < 300, k < 264]: select(k < 261, %0[b, j, k], 0.0:float16)
-%5 = matmul float16[b < n, i < 512, j < 300; k < 264]: %3[b, i, k], %4[b, j, k]
-%6 = loop float16[b < n, i < 512, k < 264]: select(k < 261, float16:16(float32(%1[b, i, k]) + %2[k]), 0.0:float16)
-%7 = loop float16[b < n, j < 300, k < 264]: select(k < 261, %0[b, j, k], 0.0:float16)
-%8 = matmul float16[b < n, i < 512, j < 300; k < 264]: %6[b, i, k], %7[b, j, k]
+%3 = loop float16[b < n, j < 300, k < 264]: select(k < 261, %0[b, j, k], 0.0:float16)
+%4 = loop float16[b < n, i < 512, k < 264]: select(k < 261, %1[b, i, k], 0.0:float16)
+%5 = matmul float16[b < n, i < 512, j < 300; k < 264]: %4[b, i, k], %3[b, j, k]
+%6 = loop float16[b < n, j < 300, k < 264]: select(k < 261, %0[b, j, k], 0.0:float16)
+%7 = loop float16[b < n, i < 512, k < 264]: select(k < 261, float16:16(float32(%1[b, i, k]) + %2[k]), 0.0:float16)
+%8 = matmul float16[b < n, i < 512, j < 300; k < 264]: %7[b, i, k], %6[b, j, k]
 return %5, %8)",
               padding_k());
 }
