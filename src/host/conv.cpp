@@ -13,6 +13,7 @@
 #include "host/merged_groups.h"
 #include "host/panel_conv.h"
 #include "host/repeated_channels.h"
+#include "host/transposed_columns.h"
 #include "host/transposed_phases.h"
 #include "host/whole_rows.h"
 #include "host/winograd.h"
@@ -99,6 +100,7 @@ std::shared_ptr<const TileKernel> make_float32(const ConvDesc& d, std::string& w
   if (auto kernel = make_winograd(d)) return kernel;
   if (auto kernel = make_panel_convolution(d)) return kernel;
   if (auto kernel = make_depthwise(d)) return kernel;
+  if (auto kernel = make_transposed_columns(d)) return kernel;
   if (auto kernel = make_transposed_phases(d)) return kernel;
   if (auto kernel = make_dnnl_convolution(d, why)) return kernel;
   const bool one_in = d.in_channels == 1 || volume(d, d.in) == 1,

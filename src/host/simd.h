@@ -122,8 +122,8 @@ struct PanelGemm {
   bool accumulate = false;   ///< adds to c instead of `bias`
 };
 
-/// Neighbouring pixels of a depthwise convolution with an epilogue: out[pixel + c] = bias[c] + sum of sources[k][c] *
-/// weights[k][c], and the same for each further pixel, `channels` behind in `out`.
+/// Pixels of a depthwise convolution with an epilogue: out[pixel + c] = bias[c] + sum of sources[k][c] * weights[k][c],
+/// and the same for each further pixel, `step` behind in `out`.
 struct DepthwisePixels {
   std::int64_t channels = 0, pixels = 1;
   int taps = 0;
@@ -135,6 +135,7 @@ struct DepthwisePixels {
   int step_count = 0;
   float* out = nullptr;
   std::int64_t pixel = 0;  ///< offset in `out` of the first pixel
+  std::int64_t step = 0;   ///< from pixel to pixel in `out`
 };
 
 /// A row of pixels of a depthwise convolution with an epilogue, for filters of an odd number of taps along it, 3 to
@@ -151,6 +152,29 @@ struct DepthwiseRow {
   std::int64_t inside_from = 0, inside_to = 0;  ///< columns of the image, from there on
   const float* const* weights = nullptr;        ///< of each row, of channel 0
   const float* bias = nullptr;                  ///< or null
+  const EpilogueStep* steps = nullptr;
+  int step_count = 0;
+  float* out = nullptr;
+  std::int64_t pixel = 0;  ///< offset in `out` of the first pixel
+};
+
+/// Sums of segments: out[i * length + j] = start[j] + the sum over k of sources[k][i * step + j], for i below `count`
+/// and j below `length`; of the last `cut` sources only for j below `cut_length`. Up to kSlack elements behind `out`
+/// are written, and as many behind what is read of `start` and of sources that are not cut may be read.
+struct SegmentSums {
+  static constexpr std::int64_t kSlack = 16;
+  std::int64_t count = 0, length = 0, step = 0;
+  const float* start = nullptr;
+  const float* const* sources = nullptr;
+  int source_count = 0, cut = 0;
+  std::int64_t cut_length = 0;
+  float* out = nullptr;
+};
+
+/// Pixels whose sums are in memory, one behind the other, and an epilogue that they get on the way to `out`.
+struct FinishedPixels {
+  std::int64_t pixels = 0, channels = 0;
+  const float* sums = nullptr;
   const EpilogueStep* steps = nullptr;
   int step_count = 0;
   float* out = nullptr;
@@ -197,6 +221,8 @@ struct SimdKernels {
   /// In place, within 3 ulp; a sigmoid below 2^-126 may become 0.
   void (*sigmoid)(float* x, std::int64_t count);
   void (*tanh)(float* x, std::int64_t count);
+  void (*sum_segments)(const SegmentSums& sums);
+  void (*finish_pixels)(const FinishedPixels& pixels);
 };
 
 extern const SimdKernels kSimdBaseline;

@@ -3,7 +3,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,90 +12,15 @@
 #include "routines/clones.h"
 #include "routines/elements.h"
 #include "routines/families.h"
+#include "routines/fourier_passes.h"
+#include "routines/fourier_side_by_side.h"
 
 namespace sardonyx::routines {
 namespace {
 
-constexpr std::int64_t kLanes = 16;  // butterflies that are computed together, one in each lane of a vector
-constexpr double kTurn = 2 * M_PI;
+using namespace dft;
+
 constexpr std::int64_t kMostSamples = 2 * sdx::layout::kMostFourier;
-
-using Complex = std::array<float, 2>;
-
-// Complex numbers, one in each lane.
-// Of any alignment, because operator new gives 16 bytes.
-using Vector = float __attribute__((vector_size(kLanes * sizeof(float)), aligned(4)));
-struct Lanes {
-  Vector re, im;
-};
-
-struct Transform {
-  std::int64_t length;
-  bool inverse, onesided;
-  int components;  // of the input
-
-  std::int64_t bins() const { return onesided && !inverse ? length / 2 + 1 : length; }
-  bool to_real() const { return inverse && onesided; }
-  bool from_real() const { return !inverse && components == 1; }
-  // Real samples of an even length are the real and imaginary parts of half as many complex ones.
-  bool half() const { return (to_real() || from_real()) && length % 2 == 0; }
-  std::int64_t elements() const { return half() ? length / 2 : length; }
-  std::int64_t inputs() const { return to_real() ? length / 2 + 1 : length; }
-};
-
-Complex turn_of(std::int64_t k, std::int64_t n, bool inverse) {
-  const double angle = kTurn * static_cast<double>(k) / static_cast<double>(n);
-  return {static_cast<float>(std::cos(angle)), static_cast<float>(inverse ? std::sin(angle) : -std::sin(angle))};
-}
-
-Complex operator*(Complex a, Complex b) { return {a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]}; }
-Complex operator+(Complex a, Complex b) { return {a[0] + b[0], a[1] + b[1]}; }
-Complex operator-(Complex a, Complex b) { return {a[0] - b[0], a[1] - b[1]}; }
-Complex conjugate(Complex a) { return {a[0], -a[1]}; }
-
-// One pass of a transform: after it, `done` times `radix` elements are transformed.
-struct Pass {
-  std::int64_t radix, done;
-  std::vector<Complex> roots;  // e(j k / radix): [j, k]
-  std::vector<float> turn_re,
-      turn_im;  // e(at r / (done radix)): [r, at], `at` up to done and repeated, for whole vectors
-};
-
-// What depends on the length only.
-struct Tables {
-  std::vector<Pass> passes;
-  std::vector<Complex> turns;  // e(k / length) for k up to half the length, where that is transformed
-
-  explicit Tables(const Transform& f) {
-    std::vector<std::int64_t> radices;
-    std::int64_t n = f.elements();
-    for (; n % 4 == 0; n /= 4) radices.push_back(4);
-    for (std::int64_t r = 2; n > 1; ++r)
-      for (; n % r == 0; n /= r) radices.push_back(r);
-    // The largest first: fewer passes have results that are not next to each other.
-    std::sort(radices.begin(), radices.end(), std::greater<>());
-    std::int64_t done = 1;
-    for (const std::int64_t r : radices) {
-      passes.push_back(pass(r, done, f.inverse));
-      done *= r;
-    }
-    if (f.half())
-      for (std::int64_t k = 0; k <= f.elements(); ++k) turns.push_back(turn_of(k, f.length, f.inverse));
-  }
-
- private:
-  static Pass pass(std::int64_t radix, std::int64_t done, bool inverse) {
-    Pass p{radix, done, {}, {}, {}};
-    for (std::int64_t k = 0; k < radix * radix; ++k)
-      p.roots.push_back(turn_of(k / radix * (k % radix) % radix, radix, inverse));
-    for (std::int64_t r = 0; r < radix; ++r)
-      for (std::int64_t at = 0; at < done + kLanes; ++at) {
-        const Complex t = turn_of(at % done * r, done * radix, inverse);
-        p.turn_re.push_back(t[0]), p.turn_im.push_back(t[1]);
-      }
-    return p;
-  }
-};
 
 // Tables are kept, because those of long transforms take longer than a transform.
 std::shared_ptr<const Tables> tables_of(const Transform& f) {
@@ -109,48 +33,6 @@ std::shared_ptr<const Tables> tables_of(const Transform& f) {
   std::shared_ptr<const Tables>& t = known[key];
   if (!t) t = std::make_shared<Tables>(f);
   return t;
-}
-
-[[gnu::always_inline]] inline void butterfly2(Lanes& a, Lanes& b) {
-  const Vector re = a.re - b.re, im = a.im - b.im;
-  a.re += b.re, a.im += b.im;
-  b.re = re, b.im = im;
-}
-
-// The transform of 4 elements. quarter: 1 for inverse transforms, else -1.
-[[gnu::always_inline]] inline void butterfly4(Lanes* x, float quarter) {
-  butterfly2(x[0], x[2]);
-  butterfly2(x[1], x[3]);
-  const Vector re = x[3].im * -quarter;
-  x[3].im = x[3].re * quarter;
-  x[3].re = re;
-  butterfly2(x[0], x[1]);
-  butterfly2(x[2], x[3]);
-  std::swap(x[1], x[2]);
-}
-
-// The transform of an odd number of elements: opposite ones share their products. y: as many, for intermediate results.
-[[gnu::always_inline]] inline void butterfly_odd(Lanes* x, Lanes* y, const Complex* roots, std::int64_t radix) {
-  const std::int64_t half = radix / 2;
-  Lanes *sum = y, *difference = y + half;
-  Lanes all = x[0];
-  for (std::int64_t j = 0; j < half; ++j) {
-    const Lanes &a = x[j + 1], &b = x[radix - 1 - j];
-    sum[j].re = a.re + b.re, sum[j].im = a.im + b.im;
-    difference[j].re = a.re - b.re, difference[j].im = a.im - b.im;
-    all.re += sum[j].re, all.im += sum[j].im;
-  }
-  for (std::int64_t k = 1; k <= half; ++k) {
-    Vector a_re = x[0].re, a_im = x[0].im, b_re{}, b_im{};
-    for (std::int64_t j = 0; j < half; ++j) {
-      const Complex w = roots[(j + 1) * radix + k];
-      a_re += sum[j].re * w[0], a_im += sum[j].im * w[0];
-      b_re -= difference[j].im * w[1], b_im += difference[j].re * w[1];
-    }
-    x[k].re = a_re + b_re, x[k].im = a_im + b_im;
-    x[radix - k].re = a_re - b_re, x[radix - k].im = a_im - b_im;
-  }
-  x[0] = all;
 }
 
 // n complex numbers, the real parts first, with kLanes more that are not used.
@@ -326,6 +208,92 @@ void transform_lines(Call& c, const Transform& f, const Tables& tables) {
   });
 }
 
+// Numbers of kLanes lines, of which `lanes` exist. Number k * components + part of a line is at k * step + part, lines
+// are `line` apart.
+template <typename T>
+struct LinesOf {
+  T* first;
+  std::int64_t lanes, line, step, components;
+
+  T* lane0(std::int64_t number) const { return first + number / components * step + number % components; }
+  bool in_rows() const {
+    return std::is_same_v<std::remove_const_t<T>, float> && lanes == kLanes && step == components;
+  }
+  bool in_columns() const { return std::is_same_v<std::remove_const_t<T>, float> && lanes == kLanes && line == 1; }
+};
+
+// Lanes of the first `count` numbers.
+template <typename T>
+void read_lines(const LinesOf<const T>& x, std::int64_t count, Vector* to) {
+  std::int64_t k = 0;
+  if constexpr (std::is_same_v<T, float>) {
+    if (x.in_rows()) {
+      k = count / kLanes * kLanes;
+      transpose_rows(x.first, x.line, k, to);
+    } else if (x.in_columns()) {
+      for (; k < count; ++k) std::memcpy(to + k, x.lane0(k), sizeof(Vector));
+    }
+  }
+  for (; k < count; ++k) {
+    const T* from = x.lane0(k);
+    float lanes[kLanes] = {};
+    for (std::int64_t lane = 0; lane < x.lanes; ++lane) lanes[lane] = number(from[lane * x.line]);
+    std::memcpy(to + k, lanes, sizeof lanes);
+  }
+}
+
+template <typename T>
+void write_lines(const Vector* from, std::int64_t count, const LinesOf<T>& y) {
+  std::int64_t k = 0;
+  if constexpr (std::is_same_v<T, float>) {
+    if (y.in_rows()) {
+      k = count / kLanes * kLanes;
+      transpose_columns(from, k, y.line, y.first);
+    } else if (y.in_columns()) {
+      for (; k < count; ++k) std::memcpy(y.lane0(k), from + k, sizeof(Vector));
+    }
+  }
+  for (; k < count; ++k) {
+    T* to = y.lane0(k);
+    float lanes[kLanes];
+    std::memcpy(lanes, from + k, sizeof lanes);
+    for (std::int64_t lane = 0; lane < y.lanes; ++lane)
+      to[lane * y.line] = static_cast<T>(static_cast<compute_of<T>>(lanes[lane]));
+  }
+}
+
+// kLanes lines at a time: rows, or columns that lie side by side.
+template <typename T>
+void transform_side_by_side(Call& c, const Transform& f, const Tables& tables) {
+  const Tensor &x = c.inputs[0], &y = c.outputs[0];
+  const std::int64_t inner = x.dims[2], parts = y.dims[3], have = std::min(x.dims[1], f.inputs());
+  const bool rows = inner == 1;
+  const std::int64_t beside = rows ? x.dims[0] : inner, blocks = (beside + kLanes - 1) / kLanes;
+  const auto lines_of = [&](auto* first, std::int64_t samples, std::int64_t components, std::int64_t unit) {
+    const std::int64_t outer = unit / blocks, lane = unit % blocks * kLanes, size = samples * inner * components;
+    const std::int64_t line = rows ? size : components;
+    return LinesOf{first + outer * size + lane * line, std::min(kLanes, beside - lane), line, inner * components,
+                   components};
+  };
+  host::parallel_for((rows ? 1 : x.dims[0]) * blocks, 1 + 65536 / (f.length * kLanes), c.threads,
+                     [&](std::int64_t begin, std::int64_t end) {
+                       SideBySide work(f, tables);
+                       for (std::int64_t unit = begin; unit < end; ++unit) {
+                         read_lines(lines_of(x.as<const T>(), x.dims[1], f.components, unit), have * f.components,
+                                    work.numbers());
+                         write_lines(work.run(have), f.bins() * parts, lines_of(y.as<T>(), f.bins(), parts, unit));
+                       }
+                     });
+}
+
+// Whether lines are transformed side by side: enough of them for most lanes, and so short that they stay in the L2
+// cache.
+bool side_by_side(const Tensor& x, const Transform& f) {
+  constexpr std::int64_t kLeastLines = 8, kMostElements = 1024;
+  return std::max(x.dims[0], x.dims[2]) >= kLeastLines && (x.dims[2] == 1 || x.dims[2] >= kLeastLines) &&
+         f.elements() <= kMostElements;
+}
+
 // fourier
 //   inputs:  x [outer, samples, inner, 1 (real) or 2 (complex)], float32, float16 or bfloat16
 //   outputs: y [outer, bins, inner, components] of the same dtype, computed in float32
@@ -343,7 +311,12 @@ void fourier(Call& c) {
   const std::shared_ptr<const Tables> tables = tables_of(f);
   dispatch(x.dtype, "a Fourier transform", [&](auto zero) {
     using T = decltype(zero);
-    if constexpr (std::is_same_v<compute_of<T>, float>) transform_lines<T>(c, f, *tables);
+    if constexpr (std::is_same_v<compute_of<T>, float>) {
+      if (side_by_side(x, f))
+        transform_side_by_side<T>(c, f, *tables);
+      else
+        transform_lines<T>(c, f, *tables);
+    }
   });
 }
 

@@ -77,6 +77,46 @@ def test_transforms(case, device):
     near(got, expected(x, *how))
 
 
+# The host transforms 16 lines at a time, where there are as many.
+SIDE_BY_SIDE = {
+    "real": ((37, 128, 1), 1, 128, 0, 1),
+    "real, both sides": ((19, 256, 1), 1, 256, 0, 0),
+    "real, odd": ((16, 375, 1), 1, 375, 0, 1),
+    "real, filled": ((20, 301, 1), 1, 512, 0, 1),
+    "real, cut": ((20, 600, 1), 1, 512, 0, 1),
+    "to real": ((33, 65, 2), 1, 128, 1, 1),
+    "to real, odd": ((16, 188, 2), 1, 375, 1, 1),
+    "to real, of reals": ((17, 129, 1), 1, 256, 1, 1),
+    "complex": ((32, 120, 2), 1, 120, 0, 0),
+    "of reals, inverse": ((32, 120, 1), 1, 120, 1, 0),
+    "large primes": ((9, 391, 2), 1, 391, 0, 0),
+    "columns": ((2, 128, 37, 1), 1, 128, 0, 1),
+    "columns, complex": ((2, 3, 96, 16, 2), 2, 96, 1, 0),
+    "columns, to real": ((2, 151, 20, 2), 1, 300, 1, 1),
+}
+
+
+@pytest.mark.parametrize("case", SIDE_BY_SIDE)
+def test_side_by_side(case):
+    shape, *how = SIDE_BY_SIDE[case]
+    x = rand(*shape)
+    near(sardonyx.compile(dft(shape, *how)).run({"x": x})["y"], expected(x, *how))
+
+
+@pytest.mark.parametrize("shape", [(20, 128, 1), (2, 128, 20, 1)])
+def test_lines_do_not_meet(shape):
+    """Each lane is a line: its results do not depend on its neighbours, nor on their number."""
+    x = rand(*shape)
+    want = sardonyx.compile(dft(shape, 1, 128, 0, 1)).run({"x": x})["y"]
+    few = x[:3] if len(shape) == 3 else x[:, :, :3]
+    got = sardonyx.compile(dft(few.shape, 1, 128, 0, 1)).run({"x": few})["y"]
+    near(got, want[:3] if len(shape) == 3 else want[:, :, :3])
+    x[(1, 5) if len(shape) == 3 else (1, 5, 7)] = np.inf
+    broken = sardonyx.compile(dft(shape, 1, 128, 0, 1)).run({"x": x})["y"]
+    same = np.isfinite(broken).all(axis=(1, 2) if len(shape) == 3 else (1, 3))
+    assert same.sum() == same.size - 1
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_imaginary_parts_that_are_not_used(device):
     """The bins of the mean and of alternating samples are real."""

@@ -60,16 +60,23 @@ return %2)",
 TEST(SubpixelConvolution, OnlyFewChannels) {
   FuseOptions o = any_device();
   o.subpixel_outputs = 4;
-  for (const int outputs : {4, 5}) {
+  const auto stays = [&](int outputs, int kernel) {
     const std::string out = after_pass("subpixel_convolution",
                                        fmt::format(R"(%0 = input float32[2, 8, 10, 12]
-%1 = constant float32[8, {0}, 4, 4] {{...}}
-%2 = conv float32[2, {0}, 20, 24]: %0, %1 {{strides = [2, 2], pads = [1, 1, 1, 1], transposed}}
+%1 = constant float32[8, {0}, {1}, {1}] {{...}}
+%2 = conv float32[2, {0}, 20, 24]: %0, %1 {{strides = [2, 2], pads = [{2}, {2}, {2}, {2}], transposed}}
 return %2)",
-                                                   outputs),
+                                                   outputs, kernel, kernel / 2 - 1),
                                        o);
-    EXPECT_EQ(out.find("transposed") != out.npos, outputs == 5) << out;
-  }
+    return out.find("transposed") != out.npos;
+  };
+  EXPECT_FALSE(stays(4, 4));
+  EXPECT_TRUE(stays(5, 4));
+  // Phases of 3 x 3 taps, of which each has 2 x 2.
+  o.subpixel_outputs = 16;
+  EXPECT_TRUE(stays(3, 4));
+  EXPECT_FALSE(stays(16, 4));
+  EXPECT_FALSE(stays(1, 2));
 }
 
 TEST(SubpixelConvolution, OthersStay) {

@@ -87,6 +87,30 @@ TEST(Convolution, DepthwiseRows) {
                                           stride, size, epilogue));
 }
 
+// Phases of several pixels side by side, ones without taps, and results beside the image.
+TEST(Convolution, DepthwiseTransposed) {
+  if (vector_level() == VectorLevel::kBaseline) GTEST_SKIP() << "a kernel for AVX2 and AVX-512";
+  for (const std::int64_t channels : {3, 40})
+    for (const std::int64_t taps : {1, 2, 5, 16})
+      for (const std::int64_t stride : {1, 2, 3, 8})
+        for (const int axes : {1, 2, 3})
+          for (const bool operand : {false, true}) {
+            if (taps == 16 && (stride != 8 || axes == 3)) continue;  // more taps than of a result
+            ConvDesc d = plain(axes, channels, channels, axes == 3 ? 4 : 17, taps);
+            d.transposed = true;
+            d.batch = 2;
+            d.groups = channels;
+            d.threads = operand ? 2 : 1;
+            d.stride = {axes == 3 ? 2 : stride, stride, stride};
+            d.dilation = {1, 2, axes == 3 ? 2 : 1};
+            d.pad_begin = {taps / 2, 0, taps / 2};
+            d.bias = operand;
+            set_out(d);
+            if (operand) d.post = {{.kind = Kind::kAddTensor, .dims = out_dims(d)}, {.kind = Kind::kRelu}};
+            expect_own_kernel(d, fmt::format("{} channels, {} taps, stride {}, {} axes", channels, taps, stride, axes));
+          }
+}
+
 // Pixels 4096 bytes apart: rows of large filters are copied.
 TEST(Convolution, DepthwiseRowsThatCompeteForTheCache) {
   if (!simd().depthwise_row) GTEST_SKIP() << "a kernel of AVX2 and AVX-512";

@@ -60,6 +60,43 @@ TEST(Convolution, TransposedInPhases) {
   }
 }
 
+// Segments that overlap or leave gaps, rows of the image that are multiplied together, tasks that multiply rows again,
+// and epilogues of each kind of operand.
+TEST(Convolution, TransposedToFewChannels) {
+  if (!simd().panel_gemm) GTEST_SKIP() << "a kernel of AVX2 and AVX-512";
+  for (const auto& [out, kernel, stride, size] : {std::array<std::int64_t, 4>{1, 16, 8, 60},
+                                                  {3, 4, 2, 5},
+                                                  {3, 4, 2, 23},
+                                                  {4, 2, 3, 23},
+                                                  {16, 5, 2, 50},
+                                                  {16, 3, 1, 7}})
+    for (const int spatial : {1, 2})
+      for (int epilogue = 0; epilogue < 4; ++epilogue) {
+        ConvDesc d = plain(spatial, epilogue == 0 ? 1 : 20, out, size, kernel);
+        d.transposed = true;
+        d.batch = 2;
+        d.bias = epilogue > 0;
+        d.threads = 1 + epilogue % 2;
+        d.stride = {stride, epilogue == 1 ? 1 : stride, 1};
+        if (spatial == 2) d.dilation = {1 + epilogue % 2, 1, 1};
+        d.pad_begin = {kernel / 2, kernel / 3, 0};
+        d.pad_end = {kernel / 3, 0, 0};
+        set_out(d, epilogue == 2 ? stride - 1 : 0);
+        Dims channels(static_cast<std::size_t>(spatial) + 2, 1);
+        channels.back() = out;
+        if (epilogue == 1) d.post = {{.kind = Kind::kRelu}};
+        if (epilogue == 2) d.post = {{.kind = Kind::kAddTensor, .dims = out_dims(d)}, {.kind = Kind::kRelu}};
+        if (epilogue == 3) d.post = {{.kind = Kind::kMulTensor, .dims = channels}};
+        const std::string label = fmt::format("{} axes of {}, to {} channels, kernel {}, stride {}, epilogue {}",
+                                              spatial, size, out, kernel, stride, epilogue);
+        std::string why;
+        const auto found = find_convolution(d, why);
+        ASSERT_TRUE(found) << why;
+        EXPECT_THAT(found->name(), testing::StartsWith("columns of a transposed convolution:")) << label;
+        expect_equal(d, label);
+      }
+}
+
 TEST(Convolution, TransposedWithEpilogue) {
   ConvDesc d = plain(2, 16, 24, 7, 2);
   d.transposed = true;
