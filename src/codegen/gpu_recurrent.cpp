@@ -11,6 +11,8 @@
 namespace sardonyx::codegen {
 namespace {
 
+constexpr std::int64_t kManySequences = 1024;  // of all directions
+
 class Recurrent : public RoutineWriter {
  public:
   using RoutineWriter::RoutineWriter;
@@ -66,24 +68,29 @@ class Recurrent : public RoutineWriter {
   bool steps_by_tiles(const RecurrentLayer& l, const std::string& layer, std::vector<int> tensors) {
     if (l.many == 0 || (!l.scan && precision_ != DType::kFloat16)) return false;
     const Expr directions = in(0).shape[0], steps = in(0).shape[1], batch = in(0).shape[2], hidden(l.hidden);
-    using Tiles = sdx::layout::RecurrentStepTiles;
     const int states = workspace(DType::kFloat16, directions * batch * hidden * Expr(2));
     r.rearranged = untransposed_weights(in(1), l, DType::kFloat16);
     tensors[1] = states + (l.scan ? 1 : 2);  // recurrent_steps() has another workspace, and the same weights
     tensors.push_back(states);
-    const Expr workgroups =
-        directions * idx::ceildiv(batch, Tiles::kSequences) * Expr((l.hidden + Tiles::kUnits - 1) / Tiles::kUnits);
-    launch(
-        layer + fmt::format("routine_recurrent_step_tiles<RecurrentStepTiles<{}, {}>, {}>(layer, b0, b1, b2, b3, b4, "
-                            "b5, b6, b7, b8, b9, b10, s0, s1, s2, number);",
-                            l.hidden, l.gates, l.kind),
-        tensors, {"f32", "f16", "f32", "f32", "f32", "f32", "i32", "f32", "f32", "f32", "f16"},
-        {output(0), output(1), tensors[9], states}, {directions, steps, batch}, workgroups * Expr(kWorkgroup),
-        idx::max(steps, 1));
-    GpuRoutineLaunch& made = r.launches.back();
-    made.kernel.headers = {"routines_recurrent_step_tiles.h"};
-    made.kernel.bounds = {.threads = static_cast<std::uint32_t>(kWorkgroup), .min_blocks = 1, .min_waves = 1};
-    made.when = compare(Op::kGt, directions * batch, l.many);
+    // Few sequences are divided among more workgroups.
+    const Expr all = directions * batch;
+    const auto add = [&](int sequence_tiles, const Expr& when) {
+      const Expr workgroups = directions * idx::ceildiv(batch, 16 * sequence_tiles) *
+                              Expr(idx::ceildiv(Expr(l.hidden), 16 * sdx::layout::kRecurrentUnitTiles));
+      launch(layer + fmt::format("routine_recurrent_step_tiles<RecurrentStepTiles<{}, {}, {}>, {}>(layer, b0, b1, b2, "
+                                 "b3, b4, b5, b6, b7, b8, b9, b10, s0, s1, s2, number);",
+                                 l.hidden, l.gates, sequence_tiles, l.kind),
+             tensors, {"f32", "f16", "f32", "f32", "f32", "f32", "i32", "f32", "f32", "f32", "f16"},
+             {output(0), output(1), tensors[9], states}, {directions, steps, batch}, workgroups * Expr(kWorkgroup),
+             idx::max(steps, 1));
+      GpuRoutineLaunch& made = r.launches.back();
+      made.kernel.headers = {"routines_recurrent_step_tiles.h"};
+      made.kernel.bounds = {.threads = static_cast<std::uint32_t>(kWorkgroup), .min_blocks = 1, .min_waves = 1};
+      made.when = when;
+    };
+    const Expr few = compare(Op::kLe, all, kManySequences);
+    add(sdx::layout::kRecurrentSequenceTiles, logical_and(compare(Op::kGt, all, l.many), few));
+    add(sdx::layout::kMoreRecurrentSequenceTiles, logical_not(few));
     return true;
   }
 

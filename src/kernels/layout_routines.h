@@ -18,9 +18,7 @@ inline constexpr int kSortChunk = 1024;       ///< rows that `unique` sorts in s
 inline constexpr int kFlagsPerThread = 16;    ///< elements that a thread of `nonzero` tests
 inline constexpr int kMostOwners = 1024;      ///< groups of `group`
 
-/// What a workgroup of routines_recurrent_step_tiles.h has, in tiles of 16.
-struct RecurrentStepTiles {
-  static constexpr int kUnitTiles = 4, kSequenceTiles = 8, kUnits = 16 * kUnitTiles, kSequences = 16 * kSequenceTiles;
-};
+/// Tiles of 16 units of a workgroup of routines_recurrent_step_tiles.h, and of 16 sequences: more, if there are many.
+inline constexpr int kRecurrentUnitTiles = 4, kRecurrentSequenceTiles = 2, kMoreRecurrentSequenceTiles = 8;
 
 }  // namespace sdx::layout

@@ -217,8 +217,9 @@ struct State {
 
 }  // namespace recurrent_detail
 
-/// The equations of one unit. x: of the gates, with the biases of W. sum: of the gates.
-template <i32 Kind>
+/// The equations of one unit. x: of the gates, with the biases of W. sum: of the gates. Fast:
+/// RecurrentFunction::fast().
+template <i32 Kind, bool Fast = false>
 struct RecurrentUnit {
   static constexpr u32 kGates = Kind == 0 ? 1 : Kind == 1 ? 3 : 4;
   f32 bias[kGates], r_bias, peephole[3];
@@ -239,6 +240,7 @@ struct RecurrentUnit {
     // Uses constant indices only, so that no switch over the functions remains at run time.
     const auto &f = layer.functions[k], &g = layer.functions[Kind + 1 + k];
     const bool alike = f.code == g.code && f.alpha == g.alpha && f.beta == g.beta;
+    if constexpr (Fast) return alike || !second ? f.fast(v, layer.clip) : g.fast(v, layer.clip);
     return alike || !second ? f(v, layer.clip) : g(v, layer.clip);
   }
   SDX_FN f32 gate(const RecurrentLayer<f32>& layer, u32 g, const f32* x, f32 sum) const {

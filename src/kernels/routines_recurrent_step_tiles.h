@@ -13,16 +13,17 @@
 
 namespace sdx {
 
-/// How a workgroup divides a layer of Hidden units with Gates gates: Hidden is a multiple of 8.
-template <u32 Hidden, u32 Gates>
+/// How a workgroup with Tiles tiles of sequences divides a layer of Hidden units with Gates gates. Hidden is a multiple
+/// of 8.
+template <u32 Hidden, u32 Gates, u32 Tiles>
 struct RecurrentStepTiles {
   using M = Matrix<f16>;
   static constexpr u32 kHidden = Hidden, kGates = Gates, kWaves = kThreads / kWave;
-  static constexpr u32 kAcross = layout::RecurrentStepTiles::kUnitTiles;  // waves that divide the units
-  static constexpr u32 kColumns = layout::RecurrentStepTiles::kSequenceTiles * kAcross / kWaves;  // tiles of a wave
-  static constexpr u32 kUnits = layout::RecurrentStepTiles::kUnits, kSequences = layout::RecurrentStepTiles::kSequences;
+  static constexpr u32 kUnitTiles = layout::kRecurrentUnitTiles, kUnits = 16 * kUnitTiles, kSequences = 16 * Tiles;
+  // Waves that divide the units, and tiles of sequences of a wave.
+  static constexpr u32 kAcross = kUnitTiles, kColumns = Tiles * kAcross / kWaves;
   static constexpr u32 kSteps = (Hidden + M::kStep - 1) / M::kStep, kChunks = Hidden / M::kVec;
-  static_assert(Hidden % M::kVec == 0 && kColumns >= 1);
+  static_assert(Hidden % M::kVec == 0 && Tiles * kAcross % kWaves == 0);
 };
 
 namespace recurrent_detail {
@@ -106,7 +107,7 @@ SDX_FN void routine_recurrent_step_tiles(RecurrentLayer<f32> layer, const f32* x
                                          i64 number) {
   using namespace recurrent_detail;
   using M = typename N::M;
-  using Unit = RecurrentUnit<Kind>;
+  using Unit = RecurrentUnit<Kind, true>;
   constexpr u32 kGates = N::kGates, H = N::kHidden, kAcross = (H + N::kUnits - 1) / N::kUnits;
   static_assert(kGates == Unit::kGates);
   const u32 groups = u32((batch + N::kSequences - 1) / N::kSequences), wave = uniform(thread_id() / kWave),

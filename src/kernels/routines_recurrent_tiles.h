@@ -121,7 +121,7 @@ SDX_FN void routine_recurrent_tiles(RecurrentLayer<f32> layer, const f32* xw, co
                                     f32* h_last, f32* c_last, i64 D, i64 steps, i64 batch) {
   using namespace recurrent_detail;
   using M = typename N::M;
-  using Unit = RecurrentUnit<Kind>;
+  using Unit = RecurrentUnit<Kind, true>;
   constexpr u32 kGates = N::kGates, H = N::kHidden, kBuffer = N::kStates / 2;
   static_assert(kGates == Unit::kGates);
   auto* h = tile_states<N>;

@@ -229,15 +229,17 @@ def test_many_sequences_are_multiplied_by_matrix_instructions(chip, sequences, o
         np.testing.assert_allclose(got[name], x, atol=3e-3, err_msg=name)
 
 
-# More units and sequences than a workgroup's 64 and 128, and a last step of K that is not whole.
+# More units than a workgroup's 64, and sequences than its 32 or (of 1024 and more in both directions) 128; a last step of K that is not
+# whole.
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     "op, hidden, sequences, attributes",
     [
         ("RNN", 520, 140, {}),
         ("GRU", 328, 133, {"linear_before_reset": 1}),
-        ("LSTM", 136, 131, {"direction": "reverse"}),
+        ("LSTM", 136, 300, {"direction": "reverse"}),
         ("LSTM", 384, 130, {"input_forget": 1}),
+        ("LSTM", 136, 600, {}),
     ],
 )
 def test_steps_of_many_sequences_are_multiplied_by_matrix_instructions(device, op, hidden, sequences, attributes):
@@ -247,15 +249,6 @@ def test_steps_of_many_sequences_are_multiplied_by_matrix_instructions(device, o
     got = sardonyx.compile(model, device=device, precision="fp16")(**feeds)
     for name, x in want.items():
         np.testing.assert_allclose(got[name], x, atol=3e-3, err_msg=name)
-
-
-@pytest.mark.parametrize("arch", ["sm_90a", "gfx942"])
-def test_code_of_steps_of_many_sequences(arch, tmp_path):
-    onnx.save(layer("LSTM", 384, 9, 1)[0], tmp_path / "m.onnx")
-    options = ["--arch", arch, "-o", tmp_path / "m.sdx", "--precision", "fp16", "--cache-dir", "", "--quiet"]
-    cli("compile", tmp_path / "m.onnx", *options, "--compile-ahead")
-    text = kernels_of(layer("LSTM", 384, 9, 1)[0], tmp_path, "sim:gfx942", "fp16")
-    assert "routine_recurrent_step_tiles<RecurrentStepTiles<384, 4>, 2>" in text
 
 
 @pytest.mark.parametrize(
@@ -284,6 +277,10 @@ def test_where_tiles_are_used(tmp_path):
     both = kernels_of(layer("LSTM", 64, 9, 1)[0], tmp_path, "sim:gfx942", "fp16")
     assert "routine_recurrent_tiles<" in both and "routine_recurrent_scan<" in both  # few sequences may come
     assert "routine_recurrent_tiles<" not in kernels_of(layer("LSTM", 64, 9, 1)[0], tmp_path, "sim:gfx942", "fp32")
+    steps = kernels_of(layer("LSTM", 384, 9, 1)[0], tmp_path, "sim:gfx942", "fp16")
+    assert all(f"routine_recurrent_step_tiles<RecurrentStepTiles<384, 4, {n}>, 2>" in steps for n in (2, 8))
+    for layer_of_steps in (layer("LSTM", 384, 9, 1, activations=["Relu"] * 6), layer("LSTM", 380, 9, 1)):
+        assert "recurrent_step_tiles<" not in kernels_of(layer_of_steps[0], tmp_path, "sim:gfx942", "fp16")
     for op, hidden, attributes in [
         ("RNN", 64, {"activations": ["Relu", "Relu"]}),
         ("GRU", 64, {}),
