@@ -12,7 +12,7 @@ struct FourierForm {
   Exprs values;
   Expr threads;
 };
-/// Empty if the routine's params are not known.
-std::optional<FourierForm> fourier_form(const RoutineOp& op, const Value& x);
+/// `units`: compute units, among which few transforms are divided. Empty if the routine's params are not known.
+std::optional<FourierForm> fourier_form(const RoutineOp& op, const Value& x, int units);
 
 }  // namespace sardonyx::codegen

@@ -25,6 +25,8 @@ constexpr std::int64_t kMostOperands = 64;                  // of taps, two regi
 constexpr std::int64_t kMostLoaded = 56;                    // of the image, two registers each
 constexpr std::int64_t kMostGroups = 8;                     // packs of a lane: their sums take four registers each
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 31;  // of an image, whose offsets have 32 bits
+constexpr int kBytes = 2;                                   // of an element
+constexpr std::int64_t kUnknownImages = 4;
 constexpr std::int64_t kMostPasses = 2;
 constexpr std::int64_t kSlots = 16;  // groups of four pixels that a wave loads at a time
 // Cycles of a SIMD for an instruction, and for a row of taps; for a load and an access to LDS beside those of the other
@@ -72,6 +74,25 @@ std::optional<Product> product_of(const Expr& term) {
   p.right = bare_load(of[1]);
   if (!p.left || !p.right || !p.inside) return {};
   return p;
+}
+
+// Whether bytes of a tensor are numbered with 32 bits. `range`: a copy, as a limit counts only where windows are taken.
+bool has_short_offsets(const Value& v, IndexRange range) {
+  std::int64_t n = 0;
+  return is_const_int(v.elements(), n) ? n * kBytes < kMostBytes : range.narrow(v.elements() * Expr(kBytes));
+}
+
+// A product of extents; of an unknown number of images, a few.
+std::int64_t assumed_product(const Exprs& vars) {
+  std::int64_t all = 1, n = 0;
+  for (const Expr& v : vars) all *= is_const_int(v->args[0], n) ? n : kUnknownImages;
+  return all;
+}
+
+Expr product_of_extents(const Exprs& vars) {
+  Expr n = 1;
+  for (const Expr& v : vars) n = n * v->args[0];
+  return n;
 }
 
 // Limits of positions along one dim: pad elements are before the first one.
@@ -146,22 +167,20 @@ std::optional<GpuGenerator::ChannelWindows> GpuGenerator::channel_windows_of(con
     return {};
   const std::optional<Product> product = product_of(r->args[0]);
   if (!product || product->inside->has_load) return {};
-  std::int64_t n = 0;
-  for (const Expr& v : p.vars)
-    if (!is_const_int(v->args[0], n)) return {};
   const Expr tap_x = r->vars.back(), tap_y = r->vars.size() == 2 ? r->vars[0] : Expr();
   if (!is_const_int(tap_x->args[0], c.taps_x) || (tap_y && !is_const_int(tap_y->args[0], c.taps_y))) return {};
   find_window_variables(p, product->inside, c);
   if (!c.x || (tap_y && !c.y) || !find_window_limits(product->inside, c)) return {};
-  is_const_int(c.x->args[0], c.results_x);
-  if (c.y) is_const_int(c.y->args[0], c.results_y);
+  if (!is_const_int(c.x->args[0], c.results_x) || (c.y && !is_const_int(c.y->args[0], c.results_y)) ||
+      (c.channel && !is_const_int(c.channel->args[0], c.channels)))
+    return {};
   c.image = product->left, c.taps = product->right;
   if (uses_var(c.taps->args[0], c.x)) std::swap(c.image, c.taps);
   const DType t = c.image->dtype;
   if ((t != DType::kFloat16 && t != DType::kBFloat16) || c.taps->dtype != t || c.step_x > 2 || c.width < kPack ||
       c.results_x < kPack || c.taps_x * c.taps_y < (c.y || c.channel ? kLeastTaps : kLeastTapsOfOneDim))
     return {};
-  return has_window_strides(p, c) ? std::optional(c) : std::nullopt;
+  return has_window_strides(p, c) && has_short_offsets(*c.image->value, range_) ? std::optional(c) : std::nullopt;
 }
 
 // Whether pixels, rows and taps lie as the kernel reads them.
@@ -184,13 +203,10 @@ bool GpuGenerator::has_window_strides(const OutputLoop& p, ChannelWindows& c) co
   }
   c.at = without(image, inner) + Expr(c.pad_x * c.pixel + c.pad_y * c.row);
   c.taps_at = without(taps, inner);
-  std::int64_t n = 0;
-  if (!is_const_int(c.image->value->elements(), n) || n * 2 >= kMostBytes) return false;
   const Expr& last = c.channel ? c.channel : c.x;
   for (const OutputLoop::Output& o : p.outputs)
     if (step_of(o.offset, last) != 1) return false;
   if (c.channel) {
-    is_const_int(c.channel->args[0], c.channels);
     const Expr at = substitute(c.at, {{c.channel, loop_var(c.channels / kEight) * Expr(kEight)}});
     if (c.channels % kEight != 0 || c.pixel % kEight != 0 || c.row % kEight != 0 || step_of(image, c.channel) != 1 ||
         step_of(taps, c.channel) != 1 || !multiple_of(at, kEight, conditions) || !conditions.empty())
@@ -210,8 +226,8 @@ void GpuGenerator::plan_channel_windows(ChannelWindows& c) const {
   if (!c.channel) c.first = (kPack - c.pad_x % kPack) % kPack;
   const std::int64_t taps = ceil_div(c.first + (kPack - 1) * c.step_x + c.taps_x, kPack);
   const std::int64_t packs = ceil_div(c.results_x, kPack), most = kMostGroups / each;
-  const std::int64_t blocks = c.channel ? window::known_product(c.outer) * ceil_div(c.channels, kTogether)
-                                        : ceil_div(window::known_product(c.outer), kChannels);
+  const std::int64_t blocks = c.channel ? assumed_product(c.outer) * ceil_div(c.channels, kTogether)
+                                        : ceil_div(assumed_product(c.outer), kChannels);
   const auto simds = static_cast<double>(std::max<std::int64_t>(1, least_threads_ / kWaveLanes));
   double least = std::numeric_limits<double>::infinity();
   c.groups = 0;
@@ -247,8 +263,7 @@ void GpuGenerator::plan_channel_windows(ChannelWindows& c) const {
 std::string GpuGenerator::channel_sums(const ChannelWindows& c, const std::string& unit, const std::string& first_row) {
   const std::string taps = emit_.fresh("w"), image = emit_.fresh("m"), sums = emit_.fresh("a");
   const char* type = storage_name(c.image->dtype);
-  std::int64_t elements = 0;
-  is_const_int(c.image->value->elements(), elements);
+  const std::string bytes = fmt::format("u32({})", emit_.value(c.image->value->elements() * Expr(kBytes)));
   const std::string at = emit_.value(c.at), buffer = emit_.buffer(c.image->value);
   const std::string taps_at = emit_.buffer(c.taps->value) + " + " + emit_.value(c.taps_at);
   const std::string array = fmt::format("[{}][{}]", c.rows, c.groups);
@@ -257,8 +272,8 @@ std::string GpuGenerator::channel_sums(const ChannelWindows& c, const std::strin
   if (!c.channel) {
     emit_.line(fmt::format("WindowTaps<{}, {}, {}, {}> {};", c.taps_y, c.taps_x, c.step_x, c.first, taps));
     emit_.line(fmt::format("{}.load({});", taps, taps_at));
-    emit_.line(fmt::format("const WindowImage<{}, {}, {}u> {} = {{{}, u32({}) * 2}};", type, c.width % kPack == 0,
-                           elements * 2, image, buffer, at));
+    emit_.line(fmt::format("const WindowImage<{}, {}> {} = {{{}, u32({}) * 2, {}}};", type, c.width % kPack == 0, image,
+                           buffer, at, bytes));
     emit_.line(fmt::format("vec<f32, 4> {}{} = {{}};", sums, array));
     emit_.line(fmt::format("add_windows<{}, {}, {}>({}, {}, {}, {});", c.step_y, c.tap_step_y,
                            (c.pad_x + c.first) / kPack, taps, image, place, sums));
@@ -269,8 +284,8 @@ std::string GpuGenerator::channel_sums(const ChannelWindows& c, const std::strin
   emit_.line(fmt::format("ChannelsLast<{}, {}, {}, {}, {}, {}> {}({}, {} - {});", c.tap, passes, type, c.taps_y,
                          c.taps_x, c.step_x, taps, taps_at, c.channels, emit_.value(c.channel)));
   emit_.line(fmt::format("vec<f32, 4> {}_of[2]{} = {{}};", sums, array));
-  emit_.line(fmt::format("{}.add_windows<{}, {}, {}u, {}>({}, u32({}) * 2, {}, {}_of);", taps, c.step_y, c.tap_step_y,
-                         elements * 2, c.pixel * 2, buffer, at, place, sums));
+  emit_.line(fmt::format("{}.add_windows<{}, {}, {}>({}, {}, u32({}) * 2, {}, {}_of);", taps, c.step_y, c.tap_step_y,
+                         c.pixel * 2, buffer, bytes, at, place, sums));
   emit_.line(fmt::format("f32 {}{}[8];", sums, array));
   emit_.line(fmt::format("{0}.exchange({1}_of, {1});", taps, sums));
   return sums;
@@ -280,17 +295,23 @@ void GpuGenerator::channel_windows(const OutputLoop& p, const ChannelWindows& c)
   const std::int64_t units = ceil_div(ceil_div(c.results_x, kPack), c.groups);
   const std::int64_t quads = ceil_div(units, kLanes), tiles = ceil_div(c.results_y, c.rows);
   const std::int64_t blocks = c.channel ? ceil_div(c.channels, kTogether) : 1;
-  const std::int64_t outer = window::known_product(c.outer);
-  const std::int64_t items = blocks * (c.channel ? outer : ceil_div(outer, kChannels)) * quads * tiles * kWaveLanes;
-  threads_ = Expr(items);
+  const Expr outer = product_of_extents(c.outer);
+  const Expr items =
+      Expr(blocks * quads * tiles * kWaveLanes) * (c.channel ? outer : idx::ceildiv(outer, Expr(kChannels)));
+  threads_ = items;
+  range_.narrow(c.image->value->elements() * Expr(kBytes));
   work_ = 0;
   for (const OutputLoop::Output& o : p.outputs) work_ = work_ + cost_of(o.body) * Expr(kPack * c.groups * c.rows);
   const std::string n = emit_.fresh("p"), q = emit_.fresh("q"), lane = emit_.fresh("o"), quad = emit_.fresh("o");
   const std::string row = emit_.fresh("i"), block = emit_.fresh("o");
-  emit_.open(fmt::format("for (u32 {0} = {2}; {0} < {1}u; {0} += thread_step<{1}>())", n, items,
-                         c.channel
-                             ? fmt::format("block_of_die<{}>() * kThreads + thread_id()", ceil_div(items, kGpuThreads))
-                             : std::string("first_thread()")));
+  std::int64_t known = 0;
+  const bool sizes = is_const_int(items, known);
+  const std::string step = sizes ? fmt::format("thread_step<{}>()", known) : "all_threads()";
+  const std::string first =
+      c.channel && sizes ? fmt::format("block_of_die<{}>() * kThreads + thread_id()", ceil_div(known, kGpuThreads))
+                         : std::string("first_thread()");
+  emit_.open(
+      fmt::format("for (u32 {0} = u32({2}); {0} < u32({1}); {0} += u32({3}))", n, emit_.value(items), first, step));
   emit_.line(fmt::format("const i32 {} = i32({} % kWave);", lane, n));
   emit_.line(fmt::format("i32 {} = i32(uniform({} / kWave));", q, n));
   // Neighbouring waves have what shares lines of memory.
@@ -323,13 +344,14 @@ std::vector<GpuGenerator::Fetched> GpuGenerator::fetch_of_channels(const OutputL
 void GpuGenerator::row_windows(const OutputLoop& p, const ChannelWindows& c, const std::string& q,
                                const std::string& quad, const std::string& row, const std::string& lane) {
   const std::int64_t packs = ceil_div(c.results_x, kPack), units = ceil_div(packs, c.groups);
-  const std::int64_t outer = window::known_product(c.outer), odd = c.results_x % kPack;
+  const std::int64_t odd = c.results_x % kPack;
+  const std::string outer = fmt::format("i32({})", emit_.value(product_of_extents(c.outer)));
   const std::string there = emit_.fresh("e"), unit = emit_.fresh("i");
   emit_.line(fmt::format("const i32 {}_of = min({} * {}, {}) + {} % 4;", unit, quad, kLanes,
                          std::max<std::int64_t>(units - kLanes, 0), lane));
   emit_.line(fmt::format("{0} = {0} * {1} + {2} / 4;", q, kChannels, lane));
   emit_.line(fmt::format("const bool {} = {} < {} && {}_of < {};", there, q, outer, unit, units));
-  emit_.line(fmt::format("{0} = min({0}, {1});", q, outer - 1));
+  emit_.line(fmt::format("{0} = min({0}, {1} - 1);", q, outer));
   // The number of the lane's first pack; those of the last lane overlap with the ones before.
   emit_.line(
       fmt::format("const i32 {0} = min(min({0}_of, {1}) * {2}, {3});", unit, units - 1, c.groups, packs - c.groups));

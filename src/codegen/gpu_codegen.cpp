@@ -100,6 +100,7 @@ namespace {
 
 constexpr std::int64_t kFewTerms = 64;        // of a reduction that one thread computes if there are many outputs
 constexpr std::int64_t kVeryFewTerms = 8;     // of a reduction that one thread always computes
+constexpr std::int64_t kAllInFlight = 48;     // of a reduction whose loads are all in flight in one thread
 constexpr std::int64_t kManyOutputs = 8192;   // outputs that keep a card busy with one thread each
 constexpr std::int64_t kUnknownOutputs = 64;  // assumed along a dim of unknown size, to decide whether windows overlap
 constexpr std::int64_t kUnknown = std::int64_t{1} << 20;  // assumed length of a reduction of unknown length
@@ -208,12 +209,12 @@ std::int64_t general_team(const std::vector<RowStage>& stages, const Exprs& oute
   return team;
 }
 
-// Whether one thread per output keeps the card busy.
-bool many_outputs(const OutputLoop& p) {
+// Whether one thread per output keeps the card busy. `unknown`: what to return where sizes are not known.
+bool many_outputs(const OutputLoop& p, bool unknown) {
   Expr items = 1;
   for (const Expr& v : p.vars) items = items * v->args[0];
   std::int64_t n = 0;
-  return !is_const_int(items, n) || n >= kManyOutputs;
+  return is_const_int(items, n) ? n >= kManyOutputs : unknown;
 }
 
 }  // namespace
@@ -229,7 +230,7 @@ GpuLoopSource GpuGenerator::run() {
       });
     }
   const std::int64_t terms = longest(all);
-  const bool one_thread = p && terms <= kFewTerms && many_outputs(*p);  // is enough for an output
+  const bool one_thread = p && terms <= kFewTerms && many_outputs(*p, true);  // is enough for an output
   if (p && are_windows(*p, reductions)) {
     if (const std::optional<ChannelWindows> c = channel_windows_of(*p, reductions))
       channel_windows(*p, *c);
@@ -238,7 +239,8 @@ GpuLoopSource GpuGenerator::run() {
   } else if (const std::optional<Columns> c = columns_of(p)) {
     columns(*c);
   } else if (p && !p->vars.empty() && side_by_side(reductions, p->vars.back(), !one_thread)) {
-    windows(*p, terms);
+    // Threads that have all loads of few terms in flight are faster than teams, which exchange sums.
+    windows(*p, loads_first_ && terms <= kAllInFlight && many_outputs(*p, false) ? 0 : terms);
   } else if (const std::optional<LongRows> l = long_rows_of()) {
     long_rows(*l);
   } else if (const std::optional<RowPlan> r = plan_rows(kernel_, range_, row_options_)) {

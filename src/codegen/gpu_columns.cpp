@@ -10,14 +10,18 @@
 namespace sardonyx::codegen {
 namespace {
 
-constexpr std::int64_t kMostKept = 512;                    // bytes of a thread
-constexpr std::int64_t kMostElements = 128;                // of one operand, which the compiler may keep as float32
-constexpr std::int64_t kFewElements = 64;                  // with which several workgroups hide each other's waits
-constexpr std::int64_t kLeastElements = 8;                 // of a column, for each thread of a team
-constexpr std::int64_t kLine = 128;                        // bytes that neighbouring threads load
-constexpr std::int64_t kLeastGroups = 128;                 // workgroups that keep a card busy
-constexpr std::int64_t kShortRun = 64, kShortestRun = 32;  // the same where columns are long or few
-constexpr int kInFlight = 8;                               // packs of a thread, of columns that are read again
+constexpr std::int64_t kMostKept = 512;      // bytes of a thread
+constexpr std::int64_t kMostElements = 128;  // of one operand, which the compiler may keep as float32
+constexpr std::int64_t kFewElements = 64;    // with which several workgroups hide each other's waits
+constexpr std::int64_t kShortestRun = 32;    // bytes that neighbouring threads load
+constexpr int kInFlight = 8;                 // packs of a thread, of columns that are read again
+
+// Costs in instructions of a wave, set by softmax and norms of 19 to 512 elements on gfx942 and gfx1100.
+constexpr double kOfElement = 0.5;                      // an operation of an expression: many are of indices
+constexpr double kOfPack = 10;                          // a load and a store with their addresses
+constexpr double kOfExchange = 50, kOfExchanged = 8;    // a team's reduction, and each of its columns
+constexpr double kMemoryWait = 400, kTeamWait = 120;    // that other waves hide
+constexpr double kHalfLine = 1.05, kQuarterLine = 1.3;  // runs of 64 and of 32 bytes
 
 // The stage with `var` in place of its own variable; reductions keep theirs.
 std::optional<RowStage> along(const Stage& s, const Expr& var) {
@@ -31,6 +35,19 @@ std::optional<RowStage> along(const Stage& s, const Expr& var) {
 }
 
 }  // namespace
+
+// How threads of a workgroup divide columns: `width` of them have neighbouring packs of `length` columns.
+struct GpuGenerator::ColumnShape {
+  std::int64_t length = 1, width = 1;
+  bool kept = false;  // in registers
+};
+
+struct GpuGenerator::ColumnWork {
+  std::int64_t rows = 1, columns = 1, length = 1;  // rows of columns
+  std::int64_t bytes = 0, widest = 1;              // of an element of all operands, and of the widest
+  std::int64_t reductions = 0;
+  double instructions = 0;  // of an element
+};
 
 // Emits the stages of one team.
 class GpuGenerator::ColumnStages {
@@ -97,6 +114,36 @@ std::optional<GpuGenerator::Columns> GpuGenerator::columns_of(const std::optiona
   return plan_columns_in_registers(c, columns) ? std::optional(std::move(c)) : std::nullopt;
 }
 
+// The fastest way to divide columns: few threads for each need few exchanges and waste few threads of a team, many keep
+// the card busy and hide each other's waits. Packs have at most `most` columns.
+GpuGenerator::ColumnShape GpuGenerator::column_shape(const ColumnWork& work, std::int64_t most) const {
+  ColumnShape best{most, std::max<std::int64_t>(kShortestRun / (most * work.widest), 1)};
+  double least = 0;
+  for (std::int64_t length = most; length >= std::min<std::int64_t>(most, 2); length /= 2)
+    for (std::int64_t width = 1; width <= kGpuThreads; width *= 2) {
+      const std::int64_t run = length * width * work.widest, team = kGpuThreads / width;
+      const std::int64_t share = (work.length + team - 1) / team;
+      if (run < kShortestRun || share * length > kMostElements || share * length * work.bytes > kMostKept) continue;
+      const std::int64_t packs = work.rows * ((work.columns + length - 1) / length);
+      const auto threads = static_cast<double>((packs + width - 1) / width * kGpuThreads);
+      const double waves = std::max(1.0, threads / static_cast<double>(std::max<std::int64_t>(least_threads_, 1)));
+      const auto each = static_cast<double>(share);
+      double own = each * (static_cast<double>(length) * work.instructions + kOfPack), waits = kMemoryWait;
+      if (team > 1) {
+        const auto reductions = static_cast<double>(work.reductions);
+        own += reductions * (kOfExchange + kOfExchanged * static_cast<double>(length));
+        waits += reductions * kTeamWait;
+      }
+      double cost = std::max(waves * own, own + waits);
+      cost *= run >= 128 ? 1 : run >= 64 ? kHalfLine : kQuarterLine;
+      if (share * length > kFewElements) cost *= 2;  // few waves fit
+      if (best.kept && cost >= least) continue;
+      least = cost;
+      best = {length, width, true};
+    }
+  return best;
+}
+
 bool GpuGenerator::plan_columns_in_registers(Columns& c, std::int64_t columns) const {
   const Expr& column = c.outer.back();
   Exprs bodies;
@@ -141,21 +188,22 @@ bool GpuGenerator::plan_columns_in_registers(Columns& c, std::int64_t columns) c
     if (uses_var(l, c.var)) bytes += static_cast<std::int64_t>(size_of(l->dtype)) * v;
   }
   if (bytes == 0) return false;
-  const std::int64_t packs = window::known_product(c.outer) / columns * ((columns + v - 1) / v);
-  // As few threads for a column as its registers allow, so that neighbouring ones load whole lines; more where there
-  // are few columns.
-  std::int64_t width = std::clamp<std::int64_t>(kLine / (v * widest), 1, kGpuThreads);
-  const auto share = [&] { return (c.length * width + kGpuThreads - 1) / kGpuThreads; };
-  const auto fits = [&] { return share() * bytes <= kMostKept && share() * v <= kMostElements; };
-  const auto run = [&] { return width * v * widest; };
-  const std::int64_t enough = std::max<std::int64_t>(kLeastGroups, 2 * least_threads_ / kGpuThreads);
-  // A card with few units (RDNA's) has registers for more elements of a thread, and is kept busy by few workgroups.
-  const std::int64_t most = enough > kLeastGroups ? kFewElements : kMostElements;
-  while (run() > kShortRun && (share() * v > most || (packs < enough * width && share() > kLeastElements))) width /= 2;
-  while (run() > kShortestRun && !fits()) width /= 2;
+  ColumnWork work;
+  work.length = c.length, work.columns = columns, work.widest = widest;
+  work.rows = window::known_product(c.outer) / columns;
+  work.bytes = bytes / v;
+  for (const RowStage& s : c.stages) {
+    Exprs reductions;
+    top_reductions(s.body, reductions);
+    work.reductions += static_cast<std::int64_t>(reductions.size());
+  }
+  for (const Expr& b : bodies) work.instructions += kOfElement * instructions(b);
+  const ColumnShape shape = column_shape(work, v);
+  c.packing.length = static_cast<int>(shape.length);
+  const std::int64_t width = shape.width;
   c.team = kGpuThreads / width;
-  c.kept = fits();
-  c.chunks = c.kept ? static_cast<int>(share()) : kInFlight;
+  c.kept = shape.kept;
+  c.chunks = c.kept ? static_cast<int>((c.length + c.team - 1) / c.team) : kInFlight;
   c.whole = c.length % c.team == 0;
   return true;
 }

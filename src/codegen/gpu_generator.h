@@ -230,10 +230,20 @@ class GpuGenerator {
   static Expr in_packs(const Expr& r, const WindowTile& w) {
     return w.lane ? substitute(r, {{w.inner, w.group * Expr(w.length) + w.lane}}) : r;
   }
-  std::string open_terms(const Exprs& vars, std::int64_t team, int at_a_time);
-  /// `fetched`: what is loaded already.
+  // ---- gpu_window_teams.cpp
+  std::optional<Expr> pack_of_lanes(const Expr& load, const WindowTile& w) const;
+  Exprs loads_ahead(const Expr& term, const WindowTile& w) const;
+  std::string open_terms(const Exprs& vars, const WindowTile& w, int at_a_time, const Exprs& ahead,
+                         std::vector<Fetched>& fetched);
+  // ---- gpu_windows.cpp
+  /// `fetched`: what is loaded already. `to`: C++ of what the bits of each output are assigned to; empty: they are
+  /// stored.
   void window_outputs(const OutputLoop& p, const std::vector<std::pair<Expr, Expr>>& at, const WindowTile& w,
-                      const Sums& sums, std::vector<Fetched> fetched = {});
+                      const Sums& sums, std::vector<Fetched> fetched = {}, const std::vector<std::string>& to = {});
+  void tile_outputs(const OutputLoop& p, const std::vector<std::vector<std::pair<Expr, Expr>>>& at, const WindowTile& w,
+                    const std::vector<Sums>& sums);
+  std::vector<std::string> open_stored_rows(const OutputLoop& p, const WindowTile& w);
+  void store_rows(const OutputLoop& p, const WindowTile& w, const std::vector<std::string>& rows);
   WindowTerm window_term(const Expr& e, ReduceKind kind, const WindowTile& w);
   std::string fetch(const Expr& load, const WindowTerm* term, const WindowTile& w, std::vector<Fetched>& done);
   /// C++ of the address of a load's element or pack at `offset`, which is 0 where a checked term is outside.
@@ -345,6 +355,9 @@ class GpuGenerator {
   class ColumnStages;
   /// `p`: the kernel as one loop, if it is one. Empty where columns are used once, or lie along memory.
   std::optional<Columns> columns_of(const std::optional<OutputLoop>& p) const;
+  struct ColumnShape;
+  struct ColumnWork;
+  ColumnShape column_shape(const ColumnWork& work, std::int64_t most) const;
   bool plan_columns_in_registers(Columns& c, std::int64_t columns) const;
   void columns(const Columns& c);
 

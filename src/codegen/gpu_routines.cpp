@@ -321,7 +321,7 @@ class Routine : public RoutineWriter {
   }
 
   bool fourier() {
-    const auto form = fourier_form(op_, in(0));
+    const auto form = fourier_form(op_, in(0), chip_.product().units);
     if (!form) return false;
     const char* t = storage_name(in(0).dtype);
     launch(form->call, {0, output(0)}, {t, t}, {output(0)}, form->values, form->threads);

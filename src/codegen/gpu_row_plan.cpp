@@ -20,8 +20,9 @@ constexpr std::int64_t kMostConverted = 160;
 constexpr std::int64_t kAllKept = 256;
 // Threads that keep a card busy: about half of what an H200 can hold (132 x 2048).
 constexpr std::int64_t kEnoughThreads = 131072;
-constexpr std::int64_t kLeastPacks = 4;  // of a row whose last pack overlaps with another
-constexpr std::int64_t kShortRow = 4;    // elements: one thread processes them, as a team would mostly wait
+constexpr double kMostOverlap =
+    1.25;  // elements that packs load, for each of a row whose last pack overlaps with another
+constexpr std::int64_t kShortRow = 4;  // elements: one thread processes them, as a team would mostly wait
 
 /// A stage of which it is not yet known whether it runs along the row.
 struct Draft {
@@ -363,8 +364,10 @@ std::optional<Packing> overlapping_packs(const RowAccesses& accesses, const Expr
   std::int64_t n = bound_of(extent);
   if (n == 0 && !is_const_int(extent, n)) return std::nullopt;
   Packing p = find_packing(accesses.bodies, accesses.stores, var, true);
-  if (p.length <= 2 * aligned.length || n < kLeastPacks * p.length || !p.multiples.empty() ||
-      !may_end_there(accesses, var, p.length))
+  const auto loaded = [&] { return (n + p.length - 1) / p.length * p.length; };
+  while (p.length > 1 && (n < p.length || static_cast<double>(loaded()) > kMostOverlap * static_cast<double>(n)))
+    p.length /= 2;
+  if (p.length <= 2 * aligned.length || !p.multiples.empty() || !may_end_there(accesses, var, p.length))
     return std::nullopt;
   return p;
 }

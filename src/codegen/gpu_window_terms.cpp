@@ -130,17 +130,11 @@ std::string GpuGenerator::fetch(const Expr& l, const WindowTerm* term, const Win
       return f.element;
   const std::string name = emit_.fresh("v");
   std::string element = name, pack;
-  Expr c, rest;
-  Exprs conditions;
   if (!w.lane || !uses_var(l, w.lane)) {
     emit_.line(fmt::format("auto {} = to_bits(*({}));", name, address_of(l, l->args[0], term)));
     fill_with_outside(l, term, name);
-  } else if (bounds.empty() && idx::split_affine(l->args[0], w.lane, c, rest) && is_const(c, 1) &&
-             multiple_of(rest, w.length, conditions) && w.length * static_cast<int>(size_of(l->dtype)) <= 16 &&
-             std::all_of(conditions.begin(), conditions.end(), [&](const Expr& e) {
-               return std::any_of(w.multiples.begin(), w.multiples.end(), [&](const Expr& m) { return same(m, e); });
-             })) {
-    emit_.line(fmt::format("auto {} = load_pack<{}>({});", name, w.length, address_of(l, rest, term)));
+  } else if (const std::optional<Expr> first = bounds.empty() ? pack_of_lanes(l, w) : std::nullopt) {
+    emit_.line(fmt::format("auto {} = load_pack<{}>({});", name, w.length, address_of(l, *first, term)));
     fill_with_outside(l, term, name);
     element += "[l]";
     pack = name;

@@ -250,31 +250,9 @@ void GpuGenerator::window_loop(const OutputLoop& p, const Exprs& reductions, con
       sums[u].emplace_back(of_tile[u], is_search(r) ? fmt::format("i64({}.at)", x) : x);
     }
   }
-  for (std::size_t u = 0; u < at.size(); ++u) window_outputs(p, at[u], w, sums[u]);
+  tile_outputs(p, at, w, sums);
   emit_.close();
   clear(vars);
-}
-
-// Opens two loops over the terms of a thread, and binds their variables. The inner one is unrolled, so that its loads
-// are in flight together; those past the last term read the last one again. Returns the C++ condition that the term
-// exists.
-std::string GpuGenerator::open_terms(const Exprs& vars, std::int64_t team, int at_a_time) {
-  Expr count = 1;
-  for (const Expr& v : vars) count = count * v->args[0];
-  const bool narrow = range_.narrow(count);
-  const char* type = narrow ? "i32" : "i64";
-  const std::string f = emit_.fresh("f"), c = emit_.fresh("c"), q = emit_.fresh("q"), exists = emit_.fresh("e");
-  const std::string all = emit_.value(count);
-  std::int64_t n = 0;
-  if (is_const_int(count, n)) at_a_time = static_cast<int>(std::min<std::int64_t>(at_a_time, (n + team - 1) / team));
-  emit_.open(fmt::format("for ({0} {1} = t; {1} < {2}; {1} += {0}(team) * {3})", type, f, all, at_a_time));
-  emit_.line("#pragma unroll");
-  emit_.open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0})", c, at_a_time));
-  emit_.line(fmt::format("{0} {1} = {2} + {0}(team) * {3};", type, q, f, c));
-  emit_.line(fmt::format("const bool {} = {} < {};", exists, q, all));
-  emit_.line(fmt::format("{0} = {1} ? {0} : {2} - 1;", q, exists, all));
-  decode(vars, q, narrow);
-  return exists;
 }
 
 Exprs GpuGenerator::written_out_for(const Expr& r, const std::vector<Expr>& of_tile, const WindowTile& w) const {
@@ -359,8 +337,13 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
   }
   const bool shared = w.team > 1 && !loops.empty();
   std::string exists;  // whether this thread has a term
-  if (shared)
-    exists = open_terms(loops, w.team, std::max(1, kLoadsAtATime / static_cast<int>(combos.size() * sums.size())));
+  std::vector<Fetched> fetched;
+  if (shared) {
+    const int at_a_time = std::max(1, kLoadsAtATime / static_cast<int>(combos.size() * sums.size()));
+    Exprs ahead;
+    if (combos.size() * sums.size() == 1) ahead = loads_ahead(substitute(of_tile[0]->args[0], combos[0]), w);
+    exists = open_terms(loops, w, at_a_time, ahead, fetched);
+  }
   const std::int64_t registers = loaded_registers(of_tile, combos, w.length);
   const auto factors = unroll_factors(loops, terms, registers);
   if (known_product(r->vars) >= kLongWindow && w.team == 1 && !out.empty()) {
@@ -390,7 +373,6 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
         });
       ready.push_back(std::move(x));
     }
-  std::vector<Fetched> fetched;
   std::vector<const LoadingTerm*> terms_of_all;
   for (const Ready& x : ready) terms_of_all.push_back(&x);
   fetch_runs(terms_of_all, w, fetched);
@@ -443,7 +425,7 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
 
 // Computes one pack of outputs from its sums.
 void GpuGenerator::window_outputs(const OutputLoop& p, const Assignments& at, const WindowTile& w, const Sums& sums,
-                                  std::vector<Fetched> fetched) {
+                                  std::vector<Fetched> fetched, const std::vector<std::string>& to) {
   std::vector<std::pair<Expr, std::string>> elements;
   Exprs bodies, offsets;
   std::vector<std::string> packs;
@@ -462,8 +444,10 @@ void GpuGenerator::window_outputs(const OutputLoop& p, const Assignments& at, co
     for (const Expr& r : reductions)  // those that are the same for all lanes
       if (w.lane && !uses_var(r, w.lane)) emit_.value(r);
     packs.push_back(emit_.fresh("y"));
-    emit_.line(w.lane ? fmt::format("Pack<{}, {}> {};", storage_name(o.out->dtype), w.length, packs.back())
-                      : fmt::format("{} {};", type_name(o.out->dtype), packs.back()));
+    if (w.lane)
+      emit_.line(fmt::format("Pack<{}, {}> {};", storage_name(o.out->dtype), w.length, packs.back()));
+    else if (to.empty())
+      emit_.line(fmt::format("{} {};", type_name(o.out->dtype), packs.back()));
   }
   emit_.line("#pragma unroll");
   emit_.open(fmt::format("for (int l = 0; l < {}; ++l)", w.length));
@@ -472,10 +456,13 @@ void GpuGenerator::window_outputs(const OutputLoop& p, const Assignments& at, co
   for (const auto& [r, element] : sums) emit_.bind_value(r, element);
   for (std::size_t k = 0; k < bodies.size(); ++k) {
     const std::string x = emit_.value(bodies[k]);
-    emit_.line(w.lane ? fmt::format("{}[l] = {};", packs[k], bits_text(p.outputs[k].out->dtype, x))
-                      : fmt::format("{} = {};", packs[k], x));
+    const std::string bits = bits_text(p.outputs[k].out->dtype, x);
+    emit_.line(w.lane       ? fmt::format("{}[l] = {};", packs[k], bits)
+               : to.empty() ? fmt::format("{} = {};", packs[k], x)
+                            : fmt::format("{} = {};", to[k], bits));
   }
   emit_.close();
+  if (!to.empty()) return emit_.close();
   if (w.team > 1) emit_.open("if (mine && t == 0)");
   for (std::size_t k = 0; k < bodies.size(); ++k)
     if (w.lane)

@@ -22,7 +22,10 @@ namespace {
 constexpr std::size_t kMaxEpilogueNodes = 400;  // larger ones spill registers
 constexpr std::size_t kMaxBuffers = 48;         // of an epilogue; the runtime passes 64 pointers to a kernel at most
 
-constexpr int kManyUnits = 100;               // CDNA's: a workgroup for every few columns leaves most of them idle
+constexpr int kGroupColumns = 16;  // columns of a workgroup that reduces whole ones
+constexpr int kManyUnits = 100;    // CDNA's: so many such workgroups leave most of them idle,
+constexpr int kFewColumnGroups = 66;
+constexpr int kFewOfUnits = 4;                // and on others as many as a quarter of the units
 constexpr std::int64_t kMostOfColumn = 2048;  // elements that a team of threads keeps in registers (gpu_columns.cpp)
 
 constexpr int kMostSplits = 8;
@@ -167,8 +170,11 @@ FuseOptions gpu_fuse_options(std::string_view arch) {
   o.row_bytes = std::int64_t{kGpuThreads} * chip_of(arch).policy.row_bytes;
   o.column_length = chip_of(arch).policy.any_address ? kMostOfColumn : 0;
   const Chip& chip = chip_of(arch);
-  if (chip.policy.any_address && chip.product().units / chip.units_per_pool >= kManyUnits)
+  if (chip.policy.any_address) {
+    const int units = driver_units(chip);
     o.few_columns_length = kMostOfColumn;
+    o.few_columns = kGroupColumns * (units >= kManyUnits ? kFewColumnGroups : units / kFewOfUnits);
+  }
   o.cache_bytes = last_cache_bytes(chip_of(arch));
   o.fill_channels = true;
   o.fold_outputs = chip_of(arch).has(Feature::kTensorCopy);

@@ -88,8 +88,8 @@ struct FuseOptions {
   /// A team of threads keeps columns of so many elements in registers (codegen/gpu_columns.cpp); 0: of a few.
   std::int64_t column_length = 0;
   /// With split_reductions: few columns are split if they have more elements than this; 0: if they have as many as
-  /// others. For cards with so many units that few columns leave most of them idle.
-  std::int64_t few_columns_length = 0;
+  /// others. Few are those that leave most units of a card idle: at most few_columns.
+  std::int64_t few_columns_length = 0, few_columns = 0;
   /// GEMMs of groups of rows (MatMulOp::end) are tile kernels (fuse/groups_to_blocks.h).
   bool row_groups = false;
   /// Convolutions with few input channels get more of them (fuse/fill_channels.h).

@@ -24,6 +24,7 @@ constexpr std::int64_t kVeryFewRows = 16;
 constexpr std::int64_t kManyWholeRows = 128;      // a workgroup for each keeps a card's memory busy
 constexpr std::int64_t kLeastPart = 4096;         // elements of a part of a row
 constexpr std::int64_t kLeastColumn = 512;        // elements of a part of a column, which up to 128 threads divide
+constexpr std::int64_t kLeastOfFewColumns = 256;  // the same where columns are few (FuseOptions::few_columns)
 constexpr std::int64_t kColumnGroups = 264;       // workgroups that saturate a card's memory: two on each SM of an H200
 constexpr std::int64_t kGroupColumns = 16;        // columns of a workgroup, at least
 constexpr std::int64_t kMultiple = 16;            // of each part's elements: aligns vector loads
@@ -31,7 +32,7 @@ constexpr std::int64_t kMostPartsOfUnknown = 16;  // of a row, if the number of 
 constexpr std::int64_t kMostPartsOfArg = 64;      // comparisons take many instructions, which more workgroups divide
 constexpr std::int64_t kMostPartsOfColumn = 256;  // the second kernel reads all parts of a column: more cost it time
 constexpr std::int64_t kTeamColumn = 6144;        // shorter columns are not worth a second kernel,
-constexpr std::int64_t kFewColumnGroups = 66;     // unless they are so few (FuseOptions::few_columns_length)
+                                                  // unless they are few (FuseOptions::few_columns)
 constexpr std::int64_t kLeastMixed = 8192;        // elements that are contiguous in runs, with gaps between the runs
 constexpr std::int64_t kLongRun = 512;            // contiguous elements that a team of threads reduces
 constexpr std::int64_t kManyRuns = 64;            // shorter runs, whose elements become columns
@@ -72,6 +73,7 @@ class Splitter {
         row_bytes_(options.row_bytes),
         cache_bytes_(options.cache_bytes),
         few_columns_length_(options.few_columns_length),
+        few_columns_(options.few_columns),
         long_rows_(options.long_rows) {}
 
   // `r` as a reduction of partial results; empty if r stays as it is, with the reason in `why`.
@@ -181,7 +183,7 @@ class Splitter {
   // For contiguous runs with gaps between them. Each long run becomes a row (an image's pixels in the sum over a
   // batch). Each element of short runs (the channels of a group) becomes a column, and neighbouring threads read a run
   // together.
-  static bool plan_runs(Parts& p) {
+  bool plan_runs(Parts& p) const {
     const auto unit = std::find_if(p.reduced.begin(), p.reduced.end(),
                                    [&](const Expr& v) { return unit_loads(p.body, v, p.reduced) > 0; });
     std::int64_t all = 0, run = 0, runs = 0;
@@ -426,25 +428,24 @@ class Splitter {
   }
 
   std::int64_t least_column(const Exprs& results) const {
-    const bool few = assumed_product(results) <= kFewColumnGroups * kGroupColumns;
-    return few && few_columns_length_ > 0 ? few_columns_length_ : kTeamColumn;
+    return assumed_product(results) <= few_columns_ ? few_columns_length_ : kTeamColumn;
   }
 
   // `least`: columns of at most so many elements are not worth a second kernel; one kernel reduces each with a team of
   // threads.
-  static std::int64_t parts_of_columns(const Exprs& results, const Expr& count, std::int64_t least) {
+  std::int64_t parts_of_columns(const Exprs& results, const Expr& count, std::int64_t least) const {
     std::int64_t length = 0;
     const std::int64_t n = assumed_product(results);
     const bool known = is_const_int(count, length);
     if (n == 0 || (known && length <= least) || (!known && !is_const(idx::product(results)))) return 0;
     const std::int64_t groups = (n + kGroupColumns - 1) / kGroupColumns;
     const std::int64_t wanted = std::min(kMostPartsOfColumn, kColumnGroups / groups);
-    return known ? std::min(wanted, length / kLeastColumn) : wanted;
+    return known ? std::min(wanted, length / (n <= few_columns_ ? kLeastOfFewColumns : kLeastColumn)) : wanted;
   }
 
   Graph& g_;
   const bool few_threads_;
-  const std::int64_t row_bytes_, cache_bytes_, few_columns_length_;
+  const std::int64_t row_bytes_, cache_bytes_, few_columns_length_, few_columns_;
   const bool long_rows_;  // a part may be shorter than others, as kernels of rows use vectors for it too
 };
 

@@ -34,12 +34,12 @@ constexpr bool divide_fourier(int n, int passes, int most, FourierPasses& of) {
   return false;
 }
 
-/// As few passes as there are, with a largest radix as small as there is. None where n is too long or has too large a
-/// prime factor.
-constexpr FourierPasses fourier_passes(int n) {
+/// As few passes as there are with radices of at most `largest`, whose largest is as small as there is. None where n is
+/// too long or has too large a prime factor.
+constexpr FourierPasses fourier_passes(int n, int largest = kMostRadix) {
   if (n < 2 || n > kMostFourier) return {};
   for (int passes = 1; passes <= kFourierPasses; ++passes)
-    for (int most = 2; most <= kMostRadix; ++most) {
+    for (int most = 2; most <= largest; ++most) {
       FourierPasses of;
       if (divide_fourier(n, passes, most, of)) return of;
     }
@@ -54,7 +54,9 @@ struct FourierLayout {
   int n;
   bool columns;  ///< vectors are columns of a matrix: lanes belong to neighbouring vectors
   int lines = 1;
+  int largest = kMostRadix;  ///< of the passes' radices, at most
 
+  constexpr FourierPasses passes() const { return fourier_passes(n, largest); }
   constexpr int threads() const { return kFourierThreads / lines; }
   constexpr int places() const { return columns ? lines * n : lines * (fourier_place(n) + 1); }
   /// Real and imaginary parts are exchanged one after the other, because both would take too much.
@@ -62,12 +64,19 @@ struct FourierLayout {
 };
 
 /// The largest radix has a butterfly for each thread, where shared memory is enough. Of columns, at least
-/// kFourierNeighbours; if these are too long, lines is 0.
-constexpr FourierLayout fourier_layout(int n, bool columns) {
+/// kFourierNeighbours; if these are too long, lines is 0. Of rows, `most_lines` where smaller radices allow it: with
+/// few vectors, more workgroups whose threads have less to compute each.
+constexpr FourierLayout fourier_layout(int n, bool columns, int most_lines = kFourierThreads) {
   FourierLayout l{n, columns, kFourierThreads};
-  const int butterflies = n / fourier_passes(n).largest();
+  const int butterflies = n / l.passes().largest();
   while (l.lines > 1 && (l.places() * 4 > kFourierShared || (l.threads() < butterflies && !columns))) l.lines /= 2;
-  if (!columns) return l;
+  if (!columns) {
+    for (int largest = 0; l.lines > most_lines; l.lines /= 2, l.largest = largest) {
+      largest = n / (2 * l.threads());
+      if (fourier_passes(n, largest).count == 0) break;
+    }
+    return l;
+  }
   while (l.lines > kFourierNeighbours && l.threads() < butterflies) l.lines /= 2;
   if (l.lines < kFourierNeighbours) l.lines = 0;
   return l;

@@ -138,11 +138,11 @@ SDX_FN void butterfly(Complex32 (&x)[R]) {
 template <int Places>
 static SDX_SHARED f32 fourier_shared[Places];
 
-/// N complex elements, of which each of a team's threads has some in registers.
-template <int N, bool Columns, bool Inverse>
+/// N complex elements, of which each of a team's threads has some in registers. Lines: the most of a workgroup.
+template <int N, bool Columns, bool Inverse, int Lines>
 struct Fourier {
-  static constexpr layout::FourierLayout kLayout = layout::fourier_layout(N, Columns);
-  static constexpr layout::FourierPasses kPasses = layout::fourier_passes(N);
+  static constexpr layout::FourierLayout kLayout = layout::fourier_layout(N, Columns, Lines);
+  static constexpr layout::FourierPasses kPasses = kLayout.passes();
   static constexpr int kLines = kLayout.lines, kTeam = kLayout.threads();
   static constexpr int kParts = kLayout.halves() ? 1 : 2;
 
@@ -397,9 +397,9 @@ SDX_FN void store_real_bins(const Transform& f, Elements& v, const Output& out, 
 
 /// x [lines / inner, samples, inner, components] -> y [lines / inner, bins, inner, out components]. Samples after those
 /// that x has are 0.
-template <class Kind, bool Columns, class X, class T>
+template <class Kind, bool Columns, int Lines, class X, class T>
 SDX_FN void routine_fourier(X x, T* y, i64 lines, i64 samples, i64 inner) {
-  using Transform = Fourier<Kind::n, Columns, Kind::Inverse>;
+  using Transform = Fourier<Kind::n, Columns, Kind::Inverse, Lines>;
   const bool in_packs = has_packs<2>(x) && (Kind::Components == 2 || (!Columns && samples % 2 == 0));
   constexpr bool odd_rows = Kind::out_components == 1 && Kind::bins % 2 != 0;
   const bool out_packs = aligned(y) && !odd_rows;

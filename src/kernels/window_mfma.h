@@ -144,11 +144,12 @@ struct RowPlace {
   }
 };
 
-/// The image of a lane's channel, in a tensor of kBytes.
-template <class T, bool kWhole, u32 kBytes>
+/// The image of a lane's channel.
+template <class T, bool kWhole>
 struct WindowImage {
   const T* tensor;
   u32 channel;  ///< byte of the tensor where it begins
+  u32 bytes;    ///< of the tensor
 
   /// `row`: bytes from the channel's begin, the same in all lanes of a wave. Not there: zeros.
   template <int kCount>
@@ -156,7 +157,7 @@ struct WindowImage {
     const RowPlace<kWhole> place(x, width);
     if constexpr (kWhole) {
       constexpr u32 kFormat = 0x00020000;  // raw elements of 32 bits
-      const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void*)tensor, 0, kBytes, kFormat);
+      const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void*)tensor, 0, bytes, kFormat);
       // All in one offset: a scalar one is not part of the check for the buffer's end.
       const u32 at = place.inside & there ? place.at + channel + row : RowPlace<kWhole>::kOutside;
       if constexpr (kCount == 2) {
@@ -183,10 +184,10 @@ struct WindowImage {
 /// Adds windows of kGroups neighbouring groups of four outputs, of kRows rows. `x`, `y`: the image's element that is
 /// multiplied with the operands' first one. The first kLead groups of four elements may be before the row; those after
 /// them are loaded in pairs.
-template <int kRowStep, int kTapStep, int kLead, class T, bool kWhole, u32 kBytes, int kHeight, int kWidth, int kStep,
-          int kFirst, int kRows, int kGroups>
-SDX_FN void add_windows(WindowTaps<kHeight, kWidth, kStep, kFirst>& taps, const WindowImage<T, kWhole, kBytes>& image,
-                        i32 x, i32 width, i32 y, i32 height, u32 row_bytes, vec<f32, 4> (&sums)[kRows][kGroups]) {
+template <int kRowStep, int kTapStep, int kLead, class T, bool kWhole, int kHeight, int kWidth, int kStep, int kFirst,
+          int kRows, int kGroups>
+SDX_FN void add_windows(WindowTaps<kHeight, kWidth, kStep, kFirst>& taps, const WindowImage<T, kWhole>& image, i32 x,
+                        i32 width, i32 y, i32 height, u32 row_bytes, vec<f32, 4> (&sums)[kRows][kGroups]) {
   constexpr int kTaps = WindowTaps<kHeight, kWidth, kStep, kFirst>::kFours, kFours = (kGroups - 1) * kStep + kTaps;
   constexpr int kAll = (kRows - 1) * kRowStep + (kHeight - 1) * kTapStep + 1;
   const auto paired = [](int k) { return kWhole && k >= kLead && (k - kLead) / 2 * 2 + 1 + kLead < kFours; };
@@ -290,10 +291,10 @@ struct ChannelsLast {
       }
   }
 
-  /// `first`: byte of the wave's first channel in the tensor of kTensor bytes; pixels are kPixelBytes apart. `x`, `y`:
-  /// the image's element that is multiplied with the operands' first one.
-  template <int kRowStep, int kTapStep, u32 kTensor, int kPixelBytes, int kRows, int kGroups>
-  SDX_FN void add_windows(const T* tensor, u32 first, i32 x, i32 width, i32 y, i32 height, u32 row_bytes,
+  /// `first`: byte of the wave's first channel in the tensor of `bytes`; pixels are kPixelBytes apart. `x`, `y`: the
+  /// image's element that is multiplied with the operands' first one.
+  template <int kRowStep, int kTapStep, int kPixelBytes, int kRows, int kGroups>
+  SDX_FN void add_windows(const T* tensor, u32 bytes, u32 first, i32 x, i32 width, i32 y, i32 height, u32 row_bytes,
                           vec<f32, 4> (&sums)[2][kRows][kGroups]) {
     constexpr int kFours = (kGroups - 1) * kStep + Taps::kFours;
     constexpr int kAll = (kRows - 1) * kRowStep + (kHeight - 1) * kTapStep + 1;
@@ -301,7 +302,7 @@ struct ChannelsLast {
     static_assert(kAcross <= 16 * kPasses);
     constexpr int kAtOnce = kPasses == 1 ? 16 / kAcross : 1, kSteps = (kAll + kAtOnce - 1) / kAtOnce;  // rows
     constexpr u32 kFormat = 0x00020000;
-    const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void*)tensor, 0, kTensor, kFormat);
+    const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void*)tensor, 0, bytes, kFormat);
     vec16 in[kSteps][kPasses][4];
 #pragma clang loop unroll(full)
     for (int n = 0; n < kSteps * kPasses; ++n) {
