@@ -165,7 +165,7 @@ class SortedPoints(nn.Module):
         code = torch.zeros_like(x)
         for bit in range(5):
             for shift, t in enumerate((x, y, z)):
-                code = code | (((t >> bit) & 1) << (3 * bit + shift))
+                code = code + t // 2**bit % 2 * 2 ** (3 * bit + shift)
         return code * places.shape[1] + torch.arange(places.shape[1], device=places.device)
 
     def attend(self, block: nn.ModuleList, x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:

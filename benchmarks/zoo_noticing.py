@@ -312,7 +312,7 @@ class StyledVoice(nn.Module):
         self.up = nn.ModuleList(
             (nn.ConvTranspose1d(c, c // 2, 20, 10, 5), nn.ConvTranspose1d(c // 2, c // 4, 12, 6, 3))
         )
-        self.source = nn.ModuleList((nn.Conv1d(22, c // 2, 12, 6, 3), nn.Conv1d(22, c // 4, 1)))
+        self.source = nn.ModuleList((nn.Conv1d(33, c // 2, 12, 6, 3), nn.Conv1d(33, c // 4, 1)))
         self.source_blocks = nn.ModuleList((StyledBlock(c // 2, style, 7), StyledBlock(c // 4, style, 11)))
         self.blocks = nn.ModuleList(
             nn.ModuleList(StyledBlock(c >> (k + 1), style, t) for t in (3, 7, 11)) for k in range(2)
@@ -325,13 +325,17 @@ class StyledVoice(nn.Module):
         self.register_buffer("back", (torch.cat([share * angles.cos(), -share * angles.sin()]) * window)[:, None])
 
     def forward(self, x: torch.Tensor, pitch: torch.Tensor, style: torch.Tensor) -> torch.Tensor:
-        f0 = pitch.repeat_interleave(300, 1)[..., None] * torch.arange(1, 10, device=x.device)
-        phase = (f0.float() / 24000).cumsum(1)
+        # Cycles at the start of each frame of 300 samples, of whole numbers of Hz, without those that are complete.
+        f0 = pitch[..., None] * torch.arange(1, 10, device=x.device)
+        cycles = (f0 * 300 % 24000).float() / 24000
+        start = (cycles.cumsum(1) - cycles)[:, :, None]
+        phase = (start + f0[:, :, None].float() / 24000 * torch.arange(300, device=x.device)[:, None]).flatten(1, 2)
         phase = phase - phase.floor()
         sound = self.merge((2 * math.pi * phase).sin().to(x.dtype)).tanh().transpose(1, 2)
         spectrum = F.conv1d(F.pad(sound, (10, 10), mode="reflect"), self.forth, stride=5)
         re, im = spectrum.chunk(2, 1)
-        harmonics = torch.cat([(re.square() + im.square() + 1e-9).sqrt(), torch.atan2(im, re + 1e-3)], 1)
+        size = (re.square() + im.square() + 1e-3).sqrt()
+        harmonics = torch.cat([size, re / size, im / size], 1)
         x = self.first(x)
         for k, (up, blocks) in enumerate(zip(self.up, self.blocks, strict=True)):
             x = up(F.leaky_relu(x, 0.1))

@@ -8,6 +8,7 @@
 #include "fuse/byte_stores.h"
 #include "fuse/compute_views.h"
 #include "fuse/epilogues.h"
+#include "fuse/reduction_digits.h"
 #include "graph/analysis.h"
 
 namespace sardonyx {
@@ -19,6 +20,7 @@ constexpr int kLoad = 4;                                  // operations in the t
 constexpr std::size_t kFewLoads = 6;                      // of what is repeated where arithmetic is cheap
 constexpr std::size_t kMaxConsumerNodes = 2 * kMaxNodes;  // of the consumer, with what is inlined into it
 constexpr std::int64_t kMostTerms = 8;                    // of a reduction that is written out
+constexpr std::int64_t kFewTerms = 64;                    // of sums that a loop computes in another order
 constexpr std::size_t kMaxReads =
     32;  // tensors that one body reads: the runtime passes 64 pointers to a kernel at most
 
@@ -204,7 +206,8 @@ class Inliner {
     const Node* p = v->producer;
     const auto* l = p ? p->as<LoopOp>() : nullptr;
     if (!l || v->graph != &g_) return "";  // nothing to inline
-    if (l->body->has_reduce) return "it is a reduction, which would be repeated";
+    if (l->body->has_reduce)
+      return moves_short_sums(v, *l, at, in_reduce) ? nullptr : "it is a reduction, which would be repeated";
     if (keep_.count(v)) return "it is the epilogue of a convolution";
     if (in_place_only_ && (in_reduce || !in_place(v, at))) return "";  // maybe in a later round
     const BodyFacts f = facts_of(l->body);
@@ -233,6 +236,28 @@ class Inliner {
     if (in_reduce && uses == 1) return repeated_beyond_reduce(at) ? "a reduction would compute it repeatedly" : nullptr;
     const bool once = !repeated && (uses == 1 || (consumers_[v].size() == 1 && uses <= 2 && f.cost < 10));
     return once ? nullptr : "recomputing it costs more than storing it";
+  }
+
+  // Whether the consumer only moves what the loop computes, sums of few terms (samples of an image, for each channel of
+  // a head), and would read along memory where the loop does not. Then the sums are computed in the consumer's order.
+  bool moves_short_sums(const Value* v, const LoopOp& l, const Exprs& at, bool in_reduce) {
+    const auto* c = consumer_->as<LoopOp>();
+    if (!c || in_reduce || in_place_only_ || consumers_[v].size() != 1 || uses_[v] != 1 || required_.count(v) > 0)
+      return false;
+    Expr moved = c->body;
+    while (moved->op == Op::kCast) moved = moved->args[0];
+    if (moved->op != Op::kLoad || storage_of(moved->value) != v || vars_.empty() || l.vars.empty() || repeats(at) ||
+        !idx::provably_equal(v->elements(), consumer_->outputs[0]->elements()))
+      return false;
+    std::vector<std::pair<Expr, Expr>> to;
+    for (std::size_t k = 0; k < at.size(); ++k) to.emplace_back(l.vars[k], at[k]);
+    bool few = true;
+    visit(l.body, [&](const Expr& x) {
+      std::int64_t terms = 0;
+      if (x->op != Op::kReduce) return;
+      few = few && x->vars.size() == 1 && is_const_int(x->vars[0]->args[0], terms) && terms <= kFewTerms;
+    });
+    return few && loads_along(substitute(l.body, to), vars_.back()) > loads_along(l.body, l.vars.back());
   }
 
   // Whether the consumer, the only one, takes less time to compute an element wherever it reads it than to load it from

@@ -84,6 +84,20 @@ int unit_loads(const Expr& body, const Expr& var, const Exprs& reduced) {
   return n;
 }
 
+int loads_along(const Expr& e, const Expr& variable) {
+  int n = 0;
+  visit(e, [&](const Expr& x) {
+    if (x->op != Op::kLoad || x->args.empty()) return;
+    Expr factor, rest;
+    bool along = idx::split_affine(x->args.back(), variable, factor, rest) && is_const(factor, 1);
+    const auto constant_parts = [](const Expr& i) { return i->op == Op::kFloorDiv ? Expr(0) : Expr(); };
+    for (std::size_t k = 0; along && k + 1 < x->args.size(); ++k)
+      along = !mentions(rewrite(x->args[k], constant_parts), variable);
+    n += along;
+  });
+  return n;
+}
+
 std::optional<ReducedDigits> digits_of(const Expr& reduce) {
   ReducedDigits d{{}, reduce->args[0], {}};
   for (const Expr& v : reduce->vars) {

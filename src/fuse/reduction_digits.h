@@ -22,6 +22,9 @@ Expr memory_offset(const Expr& load);
 /// How many loads of `body` have stride 1 along `var`, among those that depend on any of `reduced`. (Others, such as
 /// the mean in a sum of squared differences, read the same element for the whole reduction.)
 int unit_loads(const Expr& body, const Expr& var, const Exprs& reduced);
+/// How many loads in e read neighbouring elements for neighbouring values of the variable. Other indices, also those
+/// that are read from memory, may depend on a multiple of it (the head of a channel).
+int loads_along(const Expr& e, const Expr& variable);
 
 /// The product of extents; unknown ones count as 8 (a batch). To decide whether there are few results.
 std::int64_t assumed_product(const Exprs& extents);

@@ -38,6 +38,23 @@ return %0)",
 return %0)");
 }
 
+// Samples of an image for each channel of a head, which a GEMM reads with all channels side by side: neighbouring
+// channels are neighbours in memory, neighbouring places are not.
+constexpr const char* kSamples = R"(%0 = input float16[n, 10, 16]
+%1 = input int64[n, 2, 64, 9]
+%2 = loop float32[g < n * 2, c < 8, p < 64]: sum{r < 9}(float32(%0[floordiv(g, 2), %1[floordiv(g, 2), mod(g, 2), p, r], mod(g, 2) * 8 + c]))
+%3 = loop float16[b < n, p < 64, c < 16]: float16(%2[b * 2 + floordiv(c, 8), mod(c, 8), p])
+)";
+
+TEST(InlineLoops, ShortSumsInTheOrderInWhichTheyAreRead) {
+  expect_pass("inline_loops", std::string(kSamples) + "return %3", R"(%0 = input float16[n, 10, 16]
+%1 = input int64[n, 2, 64, 9]
+%2 = loop float16[b < n, p < 64, c < 16]: float16(sum{r < 9}(float32(%0[b, %1[b, floordiv(c, 8), p, r], c])))
+return %2)");
+  // Another reader would compute them again.
+  expect_unchanged("inline_loops", std::string(kSamples) + "return %2, %3");
+}
+
 TEST(MergeEqual, LoopsOverDifferentVariables) {
   expect_pass("merge_equal", R"(%0 = input float32[n, 4]
 %1 = loop float32[i < n]: sum{r < 4}(%0[i, r])
