@@ -113,8 +113,8 @@ class Padder {
     if (!is_const_int(m.k->args[0], terms) || terms <= kVector) return;
     if ((kVector - terms % kVector) % kVector * kLeastTerms > terms) return;
     // Of whole vectors, only operands change whose elements lie across.
-    const bool whole = terms % kVector == 0, parts_a = repeats_parts(m, m.a, terms),
-               parts_b = repeats_parts(m, m.b, terms), stays_a = whole && !is_across(m, m.a) && !parts_a,
+    const bool whole = terms % kVector == 0, parts_a = loads_elements(m, m.a, terms),
+               parts_b = loads_elements(m, m.b, terms), stays_a = whole && !is_across(m, m.a) && !parts_a,
                stays_b = whole && !is_across(m, m.b) && !parts_b;
     if (stays_a && stays_b) return;
     const auto reject = [&](const char* why) {
@@ -139,13 +139,13 @@ class Padder {
     refresh_inputs(n);
   }
 
-  // Whether tiles would load single elements of an operand repeatedly.
-  bool repeats_parts(const MatMulOp& m, const Expr& operand, std::int64_t terms) const {
-    constexpr std::int64_t kLongLine = 64, kLeastOthers = 256;  // lines of the other operand: two tiles or more
+  // Whether a tile would load single elements of an operand, for enough other lines that a copy costs less.
+  bool loads_elements(const MatMulOp& m, const Expr& operand, std::int64_t terms) const {
+    constexpr std::int64_t kLongSum = 64;  // terms
     const Expr& others = mentions(operand, m.vars.back()) ? m.vars[m.vars.size() - 2] : m.vars.back();
     std::int64_t lines = 0;
-    const bool many = !is_const(others) && (!is_const_int(others->args[0], lines) || lines >= kLeastOthers);
-    return many && terms >= kLongLine && operand->op == Op::kLoad && !constants_.count(operand->value->producer) &&
+    const bool many = !is_const(others) && (!is_const_int(others->args[0], lines) || lines >= kLeastLines);
+    return many && terms >= kLongSum && operand->op == Op::kLoad && !constants_.count(operand->value->producer) &&
            is_misaligned(m, operand) && may_be_gathered(m, operand);
   }
 
