@@ -19,8 +19,11 @@ constexpr int kInFlight = 8;                 // packs of a thread, of columns th
 // Costs in instructions of a wave, set by softmax and norms of 19 to 512 elements on gfx942 and gfx1100.
 constexpr double kOfElement = 0.5;                      // an operation of an expression: many are of indices
 constexpr double kOfPack = 10;                          // a load and a store with their addresses
-constexpr double kOfExchange = 50, kOfExchanged = 8;    // a team's reduction, and each of its columns
+constexpr double kOfExchange = 100, kOfExchanged = 16;  // a team's reduction, and each of its columns
 constexpr double kMemoryWait = 400, kTeamWait = 120;    // that other waves hide
+// The same for each byte, by the bandwidth that a SIMD has: 2 bytes in a cycle, of which GCN's instructions take four.
+constexpr double kMemoryOfGcn = 8, kMemoryOfRdna = 16;
+constexpr double kOfOccupancy = 0.002;  // for each element in registers, which leave room for fewer waves
 constexpr double kHalfLine = 1.05, kQuarterLine = 1.3;  // runs of 64 and of 32 bytes
 
 // The stage with `var` in place of its own variable; reductions keep theirs.
@@ -46,6 +49,7 @@ struct GpuGenerator::ColumnWork {
   std::int64_t rows = 1, columns = 1, length = 1;  // rows of columns
   std::int64_t bytes = 0, widest = 1;              // of an element of all operands, and of the widest
   std::int64_t reductions = 0;
+  bool stores = false;      // of each element
   double instructions = 0;  // of an element
 };
 
@@ -117,6 +121,10 @@ std::optional<GpuGenerator::Columns> GpuGenerator::columns_of(const std::optiona
 // The fastest way to divide columns: few threads for each need few exchanges and waste few threads of a team, many keep
 // the card busy and hide each other's waits. Packs have at most `most` columns.
 GpuGenerator::ColumnShape GpuGenerator::column_shape(const ColumnWork& work, std::int64_t most) const {
+  const auto simds = static_cast<double>(std::max<std::int64_t>(least_threads_, 1));  // times their lanes
+  const double moved = static_cast<double>(work.rows * work.columns * work.length) *
+                       static_cast<double>(work.bytes + (work.stores ? work.widest : 0));
+  const double memory = (quad_gathers_ ? kMemoryOfGcn : kMemoryOfRdna) * moved / simds;
   ColumnShape best{most, std::max<std::int64_t>(kShortestRun / (most * work.widest), 1)};
   double least = 0;
   for (std::int64_t length = most; length >= std::min<std::int64_t>(most, 2); length /= 2)
@@ -126,7 +134,7 @@ GpuGenerator::ColumnShape GpuGenerator::column_shape(const ColumnWork& work, std
       if (run < kShortestRun || share * length > kMostElements || share * length * work.bytes > kMostKept) continue;
       const std::int64_t packs = work.rows * ((work.columns + length - 1) / length);
       const auto threads = static_cast<double>((packs + width - 1) / width * kGpuThreads);
-      const double waves = std::max(1.0, threads / static_cast<double>(std::max<std::int64_t>(least_threads_, 1)));
+      const double waves = std::max(1.0, threads / simds);
       const auto each = static_cast<double>(share);
       double own = each * (static_cast<double>(length) * work.instructions + kOfPack), waits = kMemoryWait;
       if (team > 1) {
@@ -134,7 +142,8 @@ GpuGenerator::ColumnShape GpuGenerator::column_shape(const ColumnWork& work, std
         own += reductions * (kOfExchange + kOfExchanged * static_cast<double>(length));
         waits += reductions * kTeamWait;
       }
-      double cost = std::max(waves * own, own + waits);
+      double cost =
+          std::max({waves * own, own + waits, memory}) * (1 + kOfOccupancy * each * static_cast<double>(length));
       cost *= run >= 128 ? 1 : run >= 64 ? kHalfLine : kQuarterLine;
       if (share * length > kFewElements) cost *= 2;  // few waves fit
       if (best.kept && cost >= least) continue;
@@ -196,6 +205,7 @@ bool GpuGenerator::plan_columns_in_registers(Columns& c, std::int64_t columns) c
     Exprs reductions;
     top_reductions(s.body, reductions);
     work.reductions += static_cast<std::int64_t>(reductions.size());
+    work.stores |= s.row && s.stage->stored;
   }
   for (const Expr& b : bodies) work.instructions += kOfElement * instructions(b);
   const ColumnShape shape = column_shape(work, v);
