@@ -161,6 +161,75 @@ std::optional<Expr> columns_of(const FlatLoop& loop, std::int64_t least) {
   return {};
 }
 
+namespace {
+
+bool is_computed_of_floats(const Expr& index) {
+  bool found = false;
+  if (index->has_load) visit(index, [&](const Expr& x) { found |= x->op == Op::kCast && is_float(x->args[0]->dtype); });
+  return found;
+}
+
+// Whether `body` samples along v; `own`: tensors that are read at any distance.
+bool samples_along(const Expr& body, const Expr& v, const std::vector<const Value*>& own) {
+  bool samples = false, along = true;
+  visit(body, [&](const Expr& x) {
+    if (x->op != Op::kLoad || !mentions(x, v) || std::ranges::find(own, x->value) != own.end()) return;
+    Expr step, rest;
+    along = along && idx::split_affine(x->args[0], v, step, rest) && is_const(step, 1);
+    samples |= is_computed_of_floats(x->args[0]);
+  });
+  return samples && along;
+}
+
+bool has_at_least(const Expr& var, std::int64_t least) {
+  std::int64_t n = 0;
+  return !is_const_int(var->args[0], n) || n >= least;
+}
+
+}  // namespace
+
+std::optional<Expr> samples_along(const FlatLoop& loop, std::int64_t least) {
+  if (loop.body->has_reduce) return {};
+  for (std::size_t k = 0; k + 1 < loop.vars.size(); ++k)
+    if (has_at_least(loop.vars[k], least) && samples_along(loop.body, loop.vars[k], {})) return loop.vars[k];
+  return {};
+}
+
+LoopKernel with_channels_inside(LoopKernel kernel, std::int64_t least) {
+  std::vector<const Value*> own;
+  for (const Stage& stage : kernel.stages) {
+    if (!stage.stored) return kernel;
+    own.push_back(stage.out);
+  }
+  if (own.size() < 2) return kernel;
+  for (std::size_t k = 0; k < kernel.outer.size(); ++k) {
+    const Expr v = kernel.outer[k];
+    const auto samples = [&](const Stage& s) {
+      return !s.body->has_reduce && samples_along(flatten_loads(s.body), v, own);
+    };
+    if (!has_at_least(v, least) || std::ranges::none_of(kernel.stages, samples)) continue;
+    kernel.outer.erase(kernel.outer.begin() + static_cast<std::ptrdiff_t>(k));
+    for (Stage& stage : kernel.stages) stage.inner.push_back(v);
+    return kernel;
+  }
+  return kernel;
+}
+
+Expr as_choice(const Expr& body, const Expr& var) {
+  if (body->has_reduce || body->op == Op::kSelect || body->op == Op::kLoad) return body;
+  Expr chosen;
+  certain_parts(body, [&](const Expr& x) {
+    if (!chosen && x->op == Op::kSelect && !mentions(x->args[0], var) && x->args[1]->has_load && x->args[2]->has_load)
+      chosen = x;
+    return x->op != Op::kSelect && x->op != Op::kLoad;
+  });
+  if (!chosen) return body;
+  const auto with = [&](const Expr& side) {
+    return rewrite(body, [&](const Expr& x) { return same(x, chosen) ? side : Expr(); });
+  };
+  return select(chosen->args[0], with(chosen->args[1]), with(chosen->args[2]));
+}
+
 Exprs certain_angles(const Expr& e) {
   const auto is_wave = [](const Expr& x) {
     return (x->op == Op::kSin || x->op == Op::kCos) && x->dtype == DType::kFloat32;

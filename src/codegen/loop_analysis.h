@@ -32,6 +32,16 @@ FlatLoop flat_loop(const Stage& stage);
 /// memory there (the maximum over neighbours of an image whose channels are last, stored with channels first). It is
 /// read several times for each element that is then stored across memory. `least`: its extent, if that is known.
 std::optional<Expr> columns_of(const FlatLoop& loop, std::int64_t least);
+/// The variable along which samples of an image lie (its channels, which are last), if it is not the innermost one: a
+/// sample's place is computed of floats that are loaded, and is the same for all channels. Computing places again for
+/// each channel takes longer than storing across memory. `least`: the variable's extent, if that is known.
+std::optional<Expr> samples_along(const FlatLoop& loop, std::int64_t least);
+/// The same for a kernel of several stages: these get the variable as their innermost one, instead of the kernel as an
+/// outer one. Unchanged where nothing is sampled, or where values of stages are kept in registers.
+LoopKernel with_channels_inside(LoopKernel kernel, std::int64_t least);
+/// A body that computes with a choice by something that is the same along `var` (the part of a concatenation), as a
+/// choice of what it computes; other bodies as they are.
+Expr as_choice(const Expr& body, const Expr& var);
 /// Loads that run across memory in the innermost loop, and along it with another variable (a transpose).
 struct Across {
   std::size_t along = 0;  ///< which variable

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::int64_t kBlock = 8192;       // elements of the vectorised loop per work item
 constexpr std::int64_t kReduceBlock = 256;  // the same when each element is a reduction
+constexpr std::int64_t kLeastChannels = 8;  // of samples that are computed side by side
 constexpr int kTile = 64;                   // elements reduced side by side
 constexpr std::int64_t kAngles = 256;       // elements whose angles are tested together
 constexpr int kComputedSides = 4;           // loops of one choice: each takes milliseconds to compile
@@ -30,12 +31,14 @@ class Generator {
   explicit Generator(LoopKernel kernel = {}) : kernel_(std::move(kernel)), emit_(text_) { emit_.vector_casts = true; }
 
   LoopSource run() {
-    if (kernel_.stages.size() == 1 && kernel_.outer.empty())
+    if (kernel_.stages.size() == 1 && kernel_.outer.empty()) {
       single(kernel_.stages[0].out, flat_loop(kernel_.stages[0]));
-    else if (const auto loop = across_rows())
+    } else if (const auto loop = across_rows()) {
       single(kernel_.stages.back().out, *loop);
-    else
+    } else {
+      kernel_ = with_channels_inside(std::move(kernel_), kLeastChannels);
       several();
+    }
     return source();
   }
 
@@ -163,6 +166,7 @@ class Generator {
           emit_.open(fmt::format("for (i64 {0} = 0; {0} < {1}; ++{0})", i, extent));
           emit_.bind(v, i);
         }
+        compute_first(r->args[0], var);
         // Whole tiles have a constant trip count, which vectorises without a remainder.
         for (const bool whole : {true, false}) {
           emit_.open(whole ? fmt::format("if ({} == {})", n, kTile) : "else");
@@ -180,6 +184,7 @@ class Generator {
         for (std::size_t j = 0; j < r->vars.size(); ++j) emit_.close();
         arrays.push_back(a);
       }
+      compute_first(body, var);
       emit_.line("#pragma clang loop vectorize(assume_safety)");
       emit_.open(fmt::format("for (int t = 0; t < {}; ++t)", n));
       const std::string i = emit_.fresh("i");
@@ -199,8 +204,9 @@ class Generator {
     if (in_parts(body, var) && !body->has_reduce) return parts(out, var, body, offset, lo, hi);
     if (const Expr split = computed_parts(body, var); split && in_parts(split, var))
       return parts(out, var, split, offset, lo, hi);
-    if (is_choice(body, var) && computed_sides(out, var, body, offset) <= kComputedSides)
-      return choice(out, var, body, offset, lo, hi);
+    if (const Expr sides = as_choice(body, var);
+        is_choice(sides, var) && computed_sides(out, var, sides, offset) <= kComputedSides)
+      return choice(out, var, sides, offset, lo, hi);
     if (const Exprs angles = certain_angles(body); !angles.empty())
       return by_angles(out, var, body, offset, lo, hi, angles);
     elements(out, var, body, offset, lo, hi);
@@ -209,12 +215,27 @@ class Generator {
   void elements(const Value* out, const Expr& var, const Expr& body, const Expr& offset, const std::string& lo,
                 const std::string& hi) {
     const std::string i = emit_.fresh("i");
+    emit_.open(fmt::format("if ({} < {})", lo, hi));  // what is computed first exists only where elements do
+    compute_first(body, var);
     if (!body->has_reduce) emit_.line("#pragma clang loop vectorize(assume_safety)");
     emit_.open(fmt::format("for (i64 {0} = {1}; {0} < {2}; ++{0})", i, lo, hi));
     emit_.bind(var, i);
     const std::string x = emit_.value(body);
     store(out, offset, x);
     emit_.close();
+    emit_.close();
+  }
+
+  // Computes what is the same for all values of `var`, before a loop over it that stores: for all the compiler knows,
+  // stores change what is loaded. (The places of samples of an image, of which `var` is the channel.)
+  void compute_first(const Expr& body, const Expr& var) {
+    Exprs parts;
+    certain_parts(body, [&](const Expr& x) {
+      if (mentions(x, var)) return true;
+      parts.push_back(x);
+      return false;
+    });
+    for (const Expr& x : parts) emit_.value(x);
   }
 
   // innermost() with sines and cosines, in blocks: if none of a block's angles is large, which is tested first, they
@@ -316,7 +337,9 @@ class Generator {
       return;
     }
     if (const auto across = reads_across(loop, kSide)) return in_tiles(out, loop, *across);
-    const Expr inner = columns_of(loop, kSide).value_or(vars.back());
+    std::optional<Expr> other = columns_of(loop, kSide);
+    if (!other) other = samples_along(loop, kLeastChannels);
+    const Expr inner = other.value_or(vars.back());
     Exprs outer;
     for (const Expr& v : vars)
       if (!same(v, inner)) outer.push_back(v);
@@ -438,7 +461,7 @@ class Generator {
     emit_.close();
   }
 
-  const LoopKernel kernel_;
+  LoopKernel kernel_;
   std::vector<OutputLoop::Output> beside_;  // what else the loop of across_rows() stores for each of its elements
   std::string text_;
   Emitter emit_;

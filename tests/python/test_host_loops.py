@@ -343,3 +343,54 @@ def test_positions_of_extremes(op, last, kind):
             reversed_at = length - 1 - find(x[:, ::-1], 1)
             want = np.where(np.isnan(x.astype(np.float64)).any(1), want, reversed_at)
         np.testing.assert_array_equal(sardonyx.compile(model)(x=x)["i"], want)
+
+
+def sampled(images, places):
+    """Bilinear samples with zeros outside, in float64: images [n, c, h, w], places [n, q, p, 2]. NaN is -1."""
+    height, width = images.shape[2:]
+    places = np.where(np.isnan(places), -1, places).astype(np.float64)
+    x, y = ((places[..., 0] + 1) * width - 1) / 2, ((places[..., 1] + 1) * height - 1) / 2
+    out = np.zeros((*images.shape[:2], *x.shape[1:]))
+    for i, j in [(0, 0), (0, 1), (1, 0), (1, 1)]:
+        row, column = np.floor(y).astype(int) + i, np.floor(x).astype(int) + j
+        inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+        weight = (1 - abs(y - row)) * (1 - abs(x - column)) * inside
+        for n in range(len(images)):
+            out[n] += weight[n] * images[n][:, row[n].clip(0, height - 1), column[n].clip(0, width - 1)]
+    return out
+
+
+@pytest.mark.parametrize("channels", [5, 8, 32, 40])
+@pytest.mark.parametrize("summed", [False, True])
+def test_samples_of_images_with_channels_last(channels, summed):
+    """As deformable attention reads values: tokens of two images and two heads. Some places are outside."""
+    tail = "w = Mul (s, f)\n y = ReduceSum <keepdims = 0> (w, last)" if summed else "y = Mul (s, f)"
+    model = parse(
+        f"""
+      g (float[b, 42, {2 * channels}] v, float[heads, q, 6, 2] p, float[heads, 1, q, 6] f) => (float[r, c, k{"" if summed else ", 6"}] y) {{
+        split = Constant <value_ints = [30, 12]> ()
+        last = Constant <value_ints = [-1]> ()
+        heads = Constant <value_ints = [0, 0, 2, {channels}]> ()
+        a = Reshape (v, heads)
+        b = Transpose <perm = [0, 2, 3, 1]> (a)
+        large, small = Split <axis = 3> (b, split)
+        image0 = Constant <value_ints = [-1, {channels}, 5, 6]> ()
+        image1 = Constant <value_ints = [-1, {channels}, 3, 4]> ()
+        c0 = Reshape (large, image0)
+        c1 = Reshape (small, image1)
+        places = Constant <value_ints = [3, 3]> ()
+        p0, p1 = Split <axis = 2> (p, places)
+        s0 = GridSample <align_corners = 0, mode = "bilinear", padding_mode = "zeros"> (c0, p0)
+        s1 = GridSample <align_corners = 0, mode = "bilinear", padding_mode = "zeros"> (c1, p1)
+        s = Concat <axis = 3> (s0, s1)
+        {tail}
+      }}"""
+    )
+    v, p, f = rand(2, 42, 2 * channels), rand(4, 7, 6, 2, seed=1), rand(4, 1, 7, 6, seed=2)
+    p[1, 2], p[3, 0, 0, 1] = np.nan, 5
+    heads = v.astype(np.float64).reshape(2, 42, 2, channels).transpose(0, 2, 3, 1).reshape(4, channels, 42)
+    images = heads[..., :30].reshape(4, channels, 5, 6), heads[..., 30:].reshape(4, channels, 3, 4)
+    want = f * np.concatenate([sampled(images[0], p[:, :, :3]), sampled(images[1], p[:, :, 3:])], axis=3)
+    for dims in ({}, {"b": 2, "heads": 4, "q": 7}):
+        got = sardonyx.compile(model, dims=dims)(v=v, p=p, f=f)["y"]
+        np.testing.assert_allclose(got, want.sum(-1) if summed else want, rtol=1e-5, atol=1e-5)

@@ -62,6 +62,21 @@ TEST(HostLoops, ManyComputedSidesAreOneLoop) {
   EXPECT_EQ(loops(8), 1);
 }
 
+// Places of samples are computed once for all channels, although the result's innermost dim is another one; of rows
+// that are only gathered, the result is written in order.
+TEST(HostLoops, SamplesRunAlongChannels) {
+  const auto samples = [](const char* type, const char* place) {
+    return source(fmt::format(R"(%0 = input float32[n, 1000, 32]
+%1 = input {}[n, 500]
+%2 = loop float32[n < n, c < 32, q < 500]: tanh(%0[n, {}, c])
+return %2)",
+                              type, place));
+  };
+  const std::string text = samples("float32", "int64(floor(%1[n, q]))");
+  EXPECT_LT(text.find("floor("), text.find("< i64(32); ++")) << text;
+  EXPECT_THAT(samples("int64", "%1[n, q]"), HasSubstr("< i64(500); ++"));
+}
+
 // A loop for each part of a concatenation, also where something is computed with it.
 TEST(HostLoops, ConcatenationsAreComputedPartByPart) {
   const auto loops = [](int parts) {
