@@ -1,6 +1,9 @@
 // See attention_operands.h.
 #include "fuse/attention_operands.h"
 
+#include <tuple>
+
+#include "fuse/reduction_digits.h"
 #include "fuse/softmax_match.h"
 #include "graph/analysis.h"
 
@@ -104,6 +107,32 @@ Expr scaled_rows(const Expr& x, const Expr& row, const Expr& element, bool conve
     return numbers->args[0];
   }
   return {};
+}
+
+namespace {
+
+// If x loads what a loop only moves: what that loop loads, if rows are contiguous in memory there. Otherwise empty.
+Expr moved_rows(const Expr& x, const Expr& row, const Expr& element) {
+  const Expr y = body_at(x);
+  if (!y || y->op != Op::kLoad || y->dtype != x->dtype || y->value->storage_order.empty()) return {};
+  Expr factor, rest, start;
+  const bool contiguous = idx::split_affine(memory_offset(y), element, factor, rest) && is_const(factor, 1) &&
+                          idx::split_affine(rest, row, factor, start) && !factor->has_var && !mentions(start, row) &&
+                          !mentions(start, element) && !start->has_load;
+  return contiguous ? y : Expr();
+}
+
+}  // namespace
+
+void read_ordered_rows(AttentionOp& a, const std::function<bool(const Node*)>& stays) {
+  if (a.k_scale || a.v_scale) return;
+  const std::tuple<Expr*, Expr, Expr> operands[] = {
+      {&a.q, a.vars[2], a.vars[4]}, {&a.k, a.vars[3], a.vars[4]}, {&a.v, a.vars[3], a.vars[5]}};
+  for (const auto& [operand, row, element] : operands) {
+    const Node* p = (*operand)->op == Op::kLoad ? (*operand)->value->producer : nullptr;
+    if (!p || !p->as<LoopOp>() || stays(p)) continue;
+    if (const Expr y = moved_rows(*operand, row, element)) *operand = y;
+  }
 }
 
 }  // namespace sardonyx

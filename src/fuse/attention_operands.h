@@ -1,5 +1,7 @@
 // Internal to fuse/: how attention reads its queries, keys and values.
 #pragma once
+#include <functional>
+
 #include "graph/graph.h"
 
 namespace sardonyx {
@@ -15,5 +17,10 @@ Expr operand(const Expr& x, const Expr& row, const Expr& element, double* factor
 /// becomes the row's. The same with a scale of 1 for rows of int8 or float8 that are only converted, if `converts`.
 /// Otherwise empty.
 Expr scaled_rows(const Expr& x, const Expr& row, const Expr& element, bool converts, Expr& scale);
+
+/// Queries, keys and values that a loop only moves are loaded where that loop reads them, if that value has an order of
+/// its own in memory in which their rows are contiguous (images with channels last). `stays`: loops that are left
+/// alone.
+void read_ordered_rows(AttentionOp& a, const std::function<bool(const Node*)>& stays);
 
 }  // namespace sardonyx

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "fuse/attention_operands.h"
 #include "fuse/compute_views.h"
 #include "fuse/layout_queries.h"
 #include "graph/analysis.h"
@@ -65,6 +66,7 @@ class LayoutChooser {
     compute_images();
     choose_orders();
     follow_transposes();
+    read_operands_in_place();
     order_operands_of_attention();
     order_operands_of_gemms();
     order_transposed_rows();
@@ -197,6 +199,16 @@ class LayoutChooser {
     for (const Epilogue& e : epilogues_)
       if (e.kernel.out == v && e.kernel.node->as<AttentionOp>()) return &e;
     return nullptr;
+  }
+
+  // Attention reads queries, keys and values where a convolution with channels last has them, not a copy by heads.
+  void read_operands_in_place() {
+    if (!options_.operands_in_any_order) return;
+    for (const auto& n : g_.nodes)
+      if (auto* a = n->as<AttentionOp>()) {
+        read_ordered_rows(*a, [&](const Node* p) { return absorbed_.count(p) || constants_.count(p); });
+        refresh_inputs(*n);
+      }
   }
 
   // A loop whose result only attention reads, if through a view, with the elements of a head far apart (keys that the

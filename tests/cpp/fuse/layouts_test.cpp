@@ -112,6 +112,22 @@ return %3, %4)"),
               Not(HasSubstr("order(")));
 }
 
+// Queries, keys and values that a convolution of an image computes: in bands of rows of it (area attention).
+TEST(LayoutsInAnyOrder, AttentionReadsImagesInPlace) {
+  EXPECT_THAT(after_pass("layouts", R"(%0 = input float16[n, 64, 8, 8]
+%1 = constant float16[96, 64, 1, 1] {...}
+%2 = conv float16[n, 96, 8, 8]: %0, %1
+%3 = loop float16[b < n * 2, h < 2, d < 16, t < 32]: %2[floordiv(b, 2), h * 48 + d, floordiv(t, 8) + mod(b, 2) * 4, mod(t, 8)]
+%4 = loop float16[b < n * 2, h < 2, t < 32, d < 16]: %2[floordiv(b, 2), h * 48 + d + 16, floordiv(t, 8) + mod(b, 2) * 4, mod(t, 8)]
+%5 = loop float16[b < n * 2, h < 2, d < 16, t < 32]: %2[floordiv(b, 2), h * 48 + d + 32, mod(t, 8), floordiv(t, 8) + mod(b, 2) * 4]
+%6 = attention float16[n * 2, 2, 32, 16] over [b < n * 2, h < 2, i < 32, j < 32, d < 16, e < 16] {scale = 0.25, q = %3[b, h, d, i], k = %4[b, h, j, d], v = %5[b, h, e, j]}
+return %6)",
+                         any_order()),
+              HasSubstr("q = %3[floordiv(i0, 2), i1 * 48 + i4, floordiv(i2, 8) + mod(i0, 2) * 4, mod(i2, 8)], "
+                        "k = %3[floordiv(i0, 2), i1 * 48 + i4 + 16, floordiv(i3, 8) + mod(i0, 2) * 4, mod(i3, 8)], "
+                        "v = %6[i0, i1, i5, i3]"));
+}
+
 // Two attentions that share their keys.
 TEST(LayoutsInAnyOrder, TransposedKeysOfTwoAttentionsAreStoredByHead) {
   const auto second = [](const char* keys) {
