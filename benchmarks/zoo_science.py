@@ -232,6 +232,7 @@ class AtomWindows(nn.Module):
         self.register_buffer("keys", start.clamp(0, atoms - 1))
         self.register_buffer("mask", torch.where((start >= 0) & (start < atoms), 0.0, -1e4))
         self.register_buffer("token", torch.sort(torch.randint(0, tokens, (atoms,), generator=seeded()))[0])
+        self.register_buffer("many", torch.bincount(self.token, minlength=tokens).clamp(min=1)[:, None])
 
     def adapt(self, linear: nn.Linear, x: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
         scale, shift = linear(self.plain(s)).chunk(2, -1)
@@ -259,8 +260,11 @@ class AtomWindows(nn.Module):
             one, two = self.wide[k](self.adapt(ada[1], x, s)).chunk(2, -1)
             x = x + gates[1](s).sigmoid() * self.narrow[k](F.silu(one) * two)
         y = F.relu(self.last(x))
-        index = self.token[None, :, None].expand(b, -1, y.shape[2])
-        return torch.zeros(b, self.tokens, y.shape[2], dtype=y.dtype, device=y.device).scatter_reduce(1, index, y, "mean", include_self=False)  # fmt: skip
+        # torch.onnx writes the mean of scatter_reduce without include_self as a sum (2.11).
+        return (
+            torch.zeros(b, self.tokens, y.shape[2], dtype=y.dtype, device=y.device).index_add(1, self.token, y)
+            / self.many
+        )
 
 
 class GraphRecipe(nn.Module):
