@@ -112,7 +112,7 @@ class LearnedTokens(nn.Module):
         x = self.squeeze(x).flatten(2).transpose(1, 2)
         weights = self.maps(x).softmax(1)
         x = torch.einsum("bnk,bnc->bkc", weights, x).reshape(b, n * 8, -1) + self.places
-        return self.last(self.layers(x, self.mask)[:, 7::8]).unflatten(2, (11, 256))
+        return self.last(self.layers(x, self.mask, is_causal=False)[:, 7::8]).unflatten(2, (11, 256))
 
 
 class ActionChunks(nn.Module):
@@ -225,8 +225,8 @@ class PlanesToVolume(nn.Module):
         grids = torch.stack([torch.stack([x, y], -1), torch.stack([x, z], -1), torch.stack([y, z], -1)], 1)
         found = F.grid_sample(planes, grids.flatten(0, 1), align_corners=False).unflatten(0, (b, 3))
         out = self.mlp(found.permute(0, 3, 4, 1, 2).flatten(3))
-        alpha = 1 - (-F.softplus(out[..., 3] - 1) * (self.depths[1] - self.depths[0])).exp()
-        left = torch.cumprod(torch.cat([torch.ones_like(alpha[..., :1]), 1 - alpha[..., :-1] + 1e-6], 2), 2)
+        depth = F.softplus(out[..., 3] - 1) * (self.depths[1] - self.depths[0])
+        alpha, left = 1 - (-depth).exp(), (depth - depth.cumsum(2)).exp()
         return ((alpha * left)[..., None] * out[..., :3].sigmoid()).sum(2)
 
 

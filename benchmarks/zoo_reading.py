@@ -83,6 +83,8 @@ class PermutedText(nn.Module):
         self.own, self.cross = (nn.MultiheadAttention(c, 2 * heads, batch_first=True) for _ in range(2))
         self.norms, self.mlp = nn.ModuleList(nn.LayerNorm(c) for _ in range(5)), Mlp(c)
         self.last = nn.Linear(c, kinds - 2)
+        # Preferences that separate the letters of random weights, so that types of 16 bits choose the same.
+        self.register_buffer("prior", 5 * torch.randn(letters, kinds - 2, generator=seeded()))
 
     def decode(self, text: torch.Tensor, memory: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         n = text.shape[1]
@@ -100,7 +102,7 @@ class PermutedText(nn.Module):
         n = self.letters
         start = torch.zeros(image.shape[0], 1, dtype=torch.long, device=image.device)
         first = self.decode(start, memory, torch.zeros(n, 1, dtype=torch.bool, device=image.device))
-        text = torch.cat([start, first[:, :-1].argmax(-1)], 1)
+        text = torch.cat([start, (first + self.prior)[:, :-1].argmax(-1)], 1)
         # Each letter sees the others, not itself; what follows the first end is padding.
         cloze = torch.triu(torch.ones(n, n, dtype=torch.bool, device=image.device), 1)
         cloze = cloze & ~torch.triu(torch.ones_like(cloze), 2)

@@ -182,7 +182,7 @@ class GalerkinOperator(nn.Module):
         v = torch.stack([f(v[:, i]) for i, f in enumerate(self.norm_v[k])], 1)
         places = self.places.expand(x.shape[0], self.heads, -1, -1)
         q, key, v = (torch.cat([places, t], 3) for t in (q, key, v))
-        y = q @ (key.transpose(2, 3) @ v) / x.shape[1]
+        y = q @ (key.transpose(2, 3) / x.shape[1] @ v)
         return self.out[k](y.transpose(1, 2).flatten(2))
 
     def forward(self, a: torch.Tensor) -> torch.Tensor:
@@ -232,7 +232,6 @@ class AtomWindows(nn.Module):
         self.register_buffer("keys", start.clamp(0, atoms - 1))
         self.register_buffer("mask", torch.where((start >= 0) & (start < atoms), 0.0, -1e4))
         self.register_buffer("token", torch.sort(torch.randint(0, tokens, (atoms,), generator=seeded()))[0])
-        self.register_buffer("many", torch.bincount(self.token, minlength=tokens).clamp(min=1)[:, None])
 
     def adapt(self, linear: nn.Linear, x: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
         scale, shift = linear(self.plain(s)).chunk(2, -1)
@@ -260,11 +259,12 @@ class AtomWindows(nn.Module):
             one, two = self.wide[k](self.adapt(ada[1], x, s)).chunk(2, -1)
             x = x + gates[1](s).sigmoid() * self.narrow[k](F.silu(one) * two)
         y = F.relu(self.last(x))
-        # torch.onnx writes the mean of scatter_reduce without include_self as a sum (2.11).
-        return (
-            torch.zeros(b, self.tokens, y.shape[2], dtype=y.dtype, device=y.device).index_add(1, self.token, y)
-            / self.many
-        )
+        # A mean, which torch.onnx exports as a plain assignment if scatter_reduce computes it.
+        index = self.token[None, :, None].expand(b, -1, -1)
+        zeros = lambda c: torch.zeros(b, self.tokens, c, dtype=y.dtype, device=y.device)
+        sums = zeros(y.shape[2]).scatter_add(1, index.expand(-1, -1, y.shape[2]), y)
+        counts = zeros(1).scatter_add(1, index, torch.ones_like(y[..., :1]))
+        return sums / counts.clamp_min(1)
 
 
 class GraphRecipe(nn.Module):
