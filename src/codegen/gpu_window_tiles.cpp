@@ -17,6 +17,7 @@ constexpr std::int64_t kLeastWholeRow = 5, kMostWholeRow = 14;  // results of a 
 constexpr std::int64_t kMostWholeSums = 32;                     // of a thread
 constexpr std::int64_t kMostWholeTerms = 100;                   // that are written out
 constexpr unsigned kLongestStored = 8, kWidestStored = 16;      // elements and bytes of a pack of results
+constexpr std::int64_t kLargeWindow = 36;                       // taps
 constexpr std::int64_t kWholeThreads = 3,
                        kManyWholeThreads = 6;  // for each lane of a SIMD: with packs of two, with longer ones
 
@@ -49,8 +50,11 @@ void GpuGenerator::choose_tile(const Exprs& vars, const Exprs& bodies, std::int6
 // threads. All positions along the row are known, so that taps outside of the image cost nothing.
 std::optional<GpuGenerator::WindowTile> GpuGenerator::whole_rows(const OutputLoop& p, const Exprs& reductions,
                                                                  const Expr& items, const WindowTile& w) const {
-  // Windows that slide along longer packs load less than whole rows whose packs begin anywhere.
-  if (!loads_first_ || w.team > 1 || (w.rows && (w.length > 2 || !row_options_.any_address))) return {};
+  if (!loads_first_ || w.team > 1) return {};
+  // Windows that slide along packs load less than whole rows whose packs begin anywhere, but for large ones along packs
+  // of two.
+  const auto is_small = [](const Expr& r) { return known_product(r->vars) < kLargeWindow; };
+  if (w.rows && (w.length > 2 || !row_options_.any_address || std::ranges::any_of(reductions, is_small))) return {};
   for (std::size_t k = p.vars.size(); k-- > 0;)
     for (const int length : {8, 4, 2, 1}) {
       // Of unknown sizes, the shortest packs pay soonest, and both tiles have the conditions of the longer ones.

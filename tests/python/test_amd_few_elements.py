@@ -44,28 +44,29 @@ def launch_of(m, folder):
 
 
 @pytest.mark.parametrize("chip", ["gfx1100", "gfx1201"])
-@pytest.mark.parametrize("size", [7, 13, 14])
-def test_whole_rows_are_loaded_in_packs(chip, size, tmp_path):
+@pytest.mark.parametrize(("size", "kernel"), [(7, 5), (13, 5), (14, 7)])
+def test_whole_rows_are_loaded_in_packs(chip, size, kernel, tmp_path):
     """With channels first, rows of 7 elements take two loads, of 13 and 14 two, and their results two stores."""
     m = model(
-        [N("Conv", ["x", "w"], ["o"], group=192, pads=[2] * 4)],
+        [N("Conv", ["x", "w"], ["o"], group=192, pads=[kernel // 2] * 4)],
         [("x", HALF, [16, 192, size, size])],
         ("o", HALF),
-        [weights("w", HALF, 192, 1, 5, 5)],
+        [weights("w", HALF, 192, 1, kernel, kernel)],
     )
     code = code_of(m, chip, tmp_path)
     loads = [text for text in code if LOAD.match(text)]
     stores = [text for text in code if text.startswith("global_store")]
-    assert len(loads) <= 5 * 4 + 2 and not [t for t in loads if "u16" in t or "ushort" in t or "short_d16" in t][6:]
+    assert len(loads) <= kernel * 4 + 2
     assert len(stores) <= 2
     compared(m, chip, {"x": rand(HALF, 16, 192, size, size)}, 2e-3)
 
 
-@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.parametrize("kernel", [5, 7])
 @pytest.mark.parametrize("size", [9, 13, 14])
 @pytest.mark.parametrize("kind", ["float16", "float32"])
 def test_windows_at_all_edges(kernel, size, kind):
-    """Packs of whole rows begin anywhere; those outside of the image are zeros, whatever is there."""
+    """Packs of whole rows begin anywhere; those outside of the image are zeros, whatever is there. A chip with few units has whole rows of
+    few images."""
     t, of = (HALF, np.float16) if kind == "float16" else (TensorProto.FLOAT, np.float32)
     x = np.random.default_rng(3).standard_normal([3, 40, size, size]).astype(of)
     x[0, 0, 0, 0] = x[2, 39, -1, -1] = np.inf
@@ -75,7 +76,7 @@ def test_windows_at_all_edges(kernel, size, kind):
         ("o", t),
         [numpy_helper.from_array(np.abs(rand(t, 40, 1, kernel, kernel)), "w"), weights("b", t, 40)],
     )
-    got, want = (sardonyx.compile(m, device=d).run({"x": x})["o"] for d in ("sim:gfx1100", "host"))
+    got, want = (sardonyx.compile(m, device=d).run({"x": x})["o"] for d in ("sim:gfx1103", "host"))
     finite = np.isfinite(want)
     assert (finite == np.isfinite(got)).all()
     np.testing.assert_allclose(got[finite], want[finite], atol=2e-3 * np.abs(want[finite]).max())
@@ -88,11 +89,15 @@ def test_softmax_of_classes(chip, shape):
     compared(m, chip, {"x": rand(HALF, *shape)}, 2e-3)
 
 
-@pytest.mark.parametrize("chip", ["gfx90a", "gfx1100"])
-def test_few_classes_need_no_team(chip, tmp_path):
-    """Of many columns of few elements a thread has whole ones; of a team, most threads would have none."""
-    m = model([N("Softmax", ["x"], ["o"], axis=1)], [("x", HALF, [4, 19, 128, 256])], ("o", HALF), [])
-    assert not [text for text in code_of(m, chip, tmp_path) if text.startswith(("ds_", "s_barrier"))]
+@pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx1100"])
+def test_teams_of_few_classes_are_small(chip, tmp_path):
+    """Of a team of 32 threads for 19 elements, 13 would have none."""
+    onnx.save(
+        model([N("Softmax", ["x"], ["o"], axis=1)], [("x", HALF, [4, 19, 128, 256])], ("o", HALF), []),
+        tmp_path / "m.onnx",
+    )
+    source = cli("inspect", tmp_path / "m.onnx", "--device", f"sim:{chip}", "--source")
+    assert int(re.search(r"team = (\d+)", source)[1]) <= 8
 
 
 @pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
