@@ -38,13 +38,31 @@ Exprs lines_of(const MatMulOp& m, const Expr& operand) {
   return out;
 }
 
-// Whether the operand is a tensor of 16-bit floats, each of which it has once.
+// Whether each index is a variable of its own, or a number: a part of a tensor, such as one of several merged GEMMs'
+// results.
+bool is_part(const Expr& operand, const MatMulOp& m) {
+  Exprs vars = m.vars;
+  vars.push_back(m.k);
+  for (const Expr& i : operand->args) {
+    if (!i->has_var && !i->has_load) continue;
+    const auto one = std::find_if(vars.begin(), vars.end(), [&](const Expr& v) {
+      Expr factor, rest;
+      return mentions(i, v) && idx::split_affine(i, v, factor, rest) && is_const(factor, 1) && !rest->has_var &&
+             !rest->has_load;
+    });
+    if (one == vars.end()) return false;
+    vars.erase(one);
+  }
+  return true;
+}
+
+// Whether the operand is a tensor of 16-bit floats, or a part of one, each of which it has once.
 bool may_be_gathered(const MatMulOp& m, const Expr& operand) {
   if (operand->op != Op::kLoad || size_of(operand->dtype) != 2 || !is_float(operand->dtype) || operand->has_reduce)
     return false;
   Expr elements = m.k->args[0];
   for (const Expr& v : lines_of(m, operand)) elements = elements * v->args[0];
-  return idx::provably_equal(elements, idx::product(operand->value->shape));
+  return idx::provably_equal(elements, idx::product(operand->value->shape)) || is_part(operand, m);
 }
 
 bool mentions_line(const MatMulOp& m, const Expr& e) {
