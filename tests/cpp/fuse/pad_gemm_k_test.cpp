@@ -65,6 +65,21 @@ return %4)",
               padding_k());
 }
 
+// Keys of one head, beside values in the result of one GEMM.
+TEST(PadGemmK, PartsOfATensorAreCopied) {
+  expect_pass("pad_gemm_k", R"(%0 = input float16[n, 64, 72]
+%1 = input float16[n, 256, 74]
+%2 = matmul float16[b < n, i < 64, j < 256; k < 37]: %0[b, i, k + 3], %1[b, j, k + 37]
+return %2)",
+              R"(%0 = input float16[n, 64, 72]
+%1 = input float16[n, 256, 74]
+%2 = loop float16[b < n, j < 256, k < 40]: select(k < 37, %1[b, j, k + 37], 0.0:float16)
+%3 = loop float16[b < n, i < 64, k < 40]: select(k < 37, %0[b, i, k + 3], 0.0:float16)
+%4 = matmul float16[b < n, i < 64, j < 256; k < 40]: %3[b, i, k], %2[b, j, k]
+return %4)",
+              padding_k());
+}
+
 // Products pixel by pixel, whose channels are contiguous: K becomes innermost, whole vectors or not.
 TEST(PadGemmK, OperandsThatLieAcrossAreTransposed) {
   EXPECT_THAT(after_pass("pad_gemm_k", R"(%0 = input float16[n, 33, 40, 24]
