@@ -298,6 +298,57 @@ void add_what_is_subtracted(const Expr& key, SoftmaxMatch& found) {
   found.scores = e->args[0];
 }
 
+// Scores with a further column for a sink that a loop stores (the pass peel_reductions leaves those of other loops),
+// which are reduced over `column`, less what is the same for all of them.
+struct Columns {
+  Expr scores, sink, less;
+};
+
+// Matches select(column < count, scores, sink) - less.
+bool match_columns(const Expr& e, const Expr& column, const Expr& count, Columns& found) {
+  Expr joined = opened(e);
+  if (joined->op == Op::kSub && !mentions(joined->args[1], column)) {
+    found.less = strip_casts(joined->args[1]);
+    joined = opened(joined->args[0]);
+  }
+  if (joined->op != Op::kSelect) return false;
+  const Expr& c = joined->args[0];
+  if (c->op != Op::kLt || !same(c->args[0], column) || !idx::provably_equal(c->args[1], count)) return false;
+  found.scores = joined->args[1];
+  found.sink = joined->args[2];
+  return !mentions(found.sink, column) && !found.sink->has_reduce;
+}
+
+bool same_or_none(const Expr& a, const Expr& b) { return a && b ? same(a, b) : !a && !b; }
+
+// The maximum and the sum over the scores of all keys and a sink in a further column. found.scores, those of the
+// result, lose what is subtracted from all columns, which changes nothing.
+bool with_sink(const Expr& max_body, const Expr& sum_body, const Expr& key, const Expr& max_load, SoftmaxMatch& found) {
+  const Expr &r = max_body->vars[0], &t = sum_body->vars[0], count = key->args[0];
+  if (!idx::provably_equal(r->args[0], count + 1) || !idx::provably_equal(t->args[0], count + 1)) return false;
+  const Expr exponential = strip_casts(sum_body->args[0]);
+  if (exponential->op != Op::kExp) return false;
+  const Expr shifted = strip_casts(exponential->args[0]);
+  if (shifted->op != Op::kSub || !same(strip_casts(shifted->args[1]), max_load)) return false;
+  Columns in_max, in_sum;
+  if (!match_columns(max_body->args[0], r, count, in_max) || !match_columns(shifted->args[0], t, count, in_sum))
+    return false;
+  Expr own = found.scores;
+  if (in_max.less) {
+    own = opened(own);
+    if (own->op != Op::kSub || !same(strip_casts(own->args[1]), in_max.less)) return false;
+    own = own->args[0];
+  }
+  const auto as_key = [&](const Expr& e, const Expr& column) { return expand(substitute(e, {{column, key}}), 0); };
+  const Expr scores = strip_casts(as_key(in_max.scores, r));
+  if (!same(scores, strip_casts(as_key(in_sum.scores, t))) || !same(scores, strip_casts(expand(own, 0))) ||
+      !same(strip_casts(in_max.sink), strip_casts(in_sum.sink)) || !same_or_none(in_max.less, in_sum.less))
+    return false;
+  found.scores = own;
+  found.sink = cast(in_max.sink, DType::kFloat32);
+  return true;
+}
+
 }  // namespace
 
 bool match_softmax(const Expr& body, const Expr& key, bool any_expression, SoftmaxMatch& found) {
@@ -339,6 +390,7 @@ bool match_softmax(const Expr& body, const Expr& key, bool any_expression, Softm
   if (static_cast<ReduceKind>(max_body->i) != ReduceKind::kMax ||
       static_cast<ReduceKind>(sum_body->i) != ReduceKind::kSum)
     return false;
+  if (any_expression && !floor && with_sink(max_body, sum_body, key, max_load, found)) return true;
   if (!idx::provably_equal(max_body->vars[0]->args[0], key->args[0]) ||
       !idx::provably_equal(sum_body->vars[0]->args[0], key->args[0]))
     return false;

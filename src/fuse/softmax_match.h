@@ -32,7 +32,8 @@ Expr body_at(const Expr& load);
 /// of the matmul's result. Masks stay in memory.
 Expr expand_scores(const Expr& e);
 /// Matches body = exp(s - max s) / sum exp(s - max s) over `key`. `any_expression`: sinks and empty rows too, and a
-/// select that replaces NaN by zero. What is subtracted from all scores is left out: it changes nothing.
+/// select that replaces NaN by zero. A sink may be a further column of the scores, of which the body leaves out the
+/// result. What is subtracted from all scores is left out: it changes nothing.
 bool match_softmax(const Expr& body, const Expr& key, bool any_expression, SoftmaxMatch& found);
 /// Writes e in the form of Scores, with `product` the matmul's result. False if e has another form.
 bool decompose(const Expr& e, const Value* product, Scores& s);
