@@ -297,9 +297,11 @@ bool multiplies_vectors(const MatMulOp& m) {
 // empty. A loop kernel, whose neighbouring threads load vectors and sum few terms, is bound by memory only.
 bool multiplies_small_matrices(const MatMulOp& m) {
   constexpr std::int64_t kSmall = 128;  // elements: 16 x 8. Products of attention are larger in one of the dims
+  constexpr std::int64_t kShort = 16;   // terms; with more, few queries of attention would count as small
   std::int64_t k = 0, lines = 0;
   const auto few = [&](const Expr& v) { return is_const_int(v->args[0], lines) && lines > 1 && k * lines <= kSmall; };
-  return is_const_int(m.k->args[0], k) && (few(m.vars.back()) || few(m.vars[m.vars.size() - 2])) && batch_of_pairs(m);
+  return is_const_int(m.k->args[0], k) && (few(m.vars.back()) || (k <= kShort && few(m.vars[m.vars.size() - 2]))) &&
+         batch_of_pairs(m);
 }
 
 // Whether neither elements of a row nor those of a column of an operand are neighbours in memory.

@@ -65,5 +65,38 @@ return %2)",
   EXPECT_EQ(why(8, 8, true), "");
 }
 
+// Small left matrices: states of nine chunks. Two queries of attention are none.
+TEST(Contraction, SmallLeftMatricesOfTheirOwnAreLoops) {
+  const auto why = [](int rows, int terms) {
+    const auto g = parse_graph(fmt::format(R"(%0 = input float16[n, {0}, {1}]
+%1 = input float16[n, {1}, 8192]
+%2 = matmul float16[b < n, i < {0}, j < 8192; k < {1}]: %0[b, i, k], %1[b, k, j]
+return %2)",
+                                           rows, terms));
+    std::string text;
+    is_contraction(*g->outputs[0]->producer, text);
+    return text;
+  };
+  EXPECT_EQ(why(9, 9), "such small matrices are a loop");
+  EXPECT_EQ(why(2, 64), "");
+  EXPECT_EQ(why(16, 16), "");
+}
+
+// Modes of a Fourier operator, whose real parts lie between the imaginary ones and whose channels are apart.
+TEST(Contraction, ScatteredMatricesAreLoops) {
+  const auto why = [](const char* left, int terms) {
+    const auto g = parse_graph(fmt::format(R"(%0 = input float16[n, {1}, 64, 2]
+%1 = input float16[64, {1}, 20]
+%2 = matmul float16[w < 64, b < n, j < 20; k < {1}]: {0}, %1[w, k, j]
+return %2)",
+                                           left, terms));
+    std::string text;
+    is_contraction(*g->outputs[0]->producer, text);
+    return text;
+  };
+  EXPECT_EQ(why("%0[b, k, w, 0]", 20), "products of matrices whose elements lie apart with small ones are a loop");
+  EXPECT_EQ(why("%0[b, k, w, 0]", 64), "");
+}
+
 }  // namespace
 }  // namespace sardonyx::codegen
