@@ -11,7 +11,9 @@
 namespace sardonyx::codegen {
 namespace {
 
-constexpr std::int64_t kManySequences = 1024;  // of all directions
+constexpr std::int64_t kManySequences = 1024;                           // of all directions
+constexpr std::int64_t kMostWorkgroups = 1 << 20;                       // of a launch
+constexpr std::int64_t kUnits = 16 * sdx::layout::kRecurrentUnitTiles;  // of a workgroup of a step
 
 class Recurrent : public RoutineWriter {
  public:
@@ -42,7 +44,7 @@ class Recurrent : public RoutineWriter {
       tiles.kernel.bounds = {.threads = static_cast<std::uint32_t>(kWorkgroup), .min_blocks = 1, .min_waves = 1};
       tiles.when = many;
     }
-    if (!l->tiles && steps_by_tiles(*l, layer, tensors)) many = compare(Op::kGt, d[0] * batch, l->many);
+    if (!l->tiles && steps_by_tiles(*l, layer, tensors)) many = many_of_steps(*l, d[0] * batch);
     if (const auto& n = l->scan) {
       const Expr together = idx::min(
           Expr(n->slices), idx::max(idx::ceildiv(d[0] * batch * Expr(n->cluster), workgroups_at_once(chip_, *n)), 1));
@@ -64,6 +66,13 @@ class Recurrent : public RoutineWriter {
   }
 
  private:
+  // Whether each step is a launch of matrix instructions: for so many sequences, as far as a launch has workgroups.
+  static Expr many_of_steps(const RecurrentLayer& l, const Expr& sequences) {
+    const std::int64_t across = (l.hidden + kUnits - 1) / kUnits;
+    const Expr most = kMostWorkgroups / across * (16 * sdx::layout::kMoreRecurrentSequenceTiles) / 2;
+    return logical_and(compare(Op::kGt, sequences, l.many), compare(Op::kLe, sequences, most));
+  }
+
   // A launch for each step for many sequences, by matrix instructions. False if the layer has no such form.
   bool steps_by_tiles(const RecurrentLayer& l, const std::string& layer, std::vector<int> tensors) {
     if (l.many == 0 || (!l.scan && precision_ != DType::kFloat16)) return false;
@@ -75,8 +84,8 @@ class Recurrent : public RoutineWriter {
     // Few sequences are divided among more workgroups.
     const Expr all = directions * batch;
     const auto add = [&](int sequence_tiles, const Expr& when) {
-      const Expr workgroups = directions * idx::ceildiv(batch, 16 * sequence_tiles) *
-                              Expr(idx::ceildiv(Expr(l.hidden), 16 * sdx::layout::kRecurrentUnitTiles));
+      const Expr workgroups =
+          directions * idx::ceildiv(batch, 16 * sequence_tiles) * Expr((l.hidden + kUnits - 1) / kUnits);
       launch(layer + fmt::format("routine_recurrent_step_tiles<RecurrentStepTiles<{}, {}, {}>, {}>(layer, b0, b1, b2, "
                                  "b3, b4, b5, b6, b7, b8, b9, b10, s0, s1, s2, number);",
                                  l.hidden, l.gates, sequence_tiles, l.kind),
@@ -89,8 +98,9 @@ class Recurrent : public RoutineWriter {
       made.when = when;
     };
     const Expr few = compare(Op::kLe, all, kManySequences);
-    add(sdx::layout::kRecurrentSequenceTiles, logical_and(compare(Op::kGt, all, l.many), few));
-    add(sdx::layout::kMoreRecurrentSequenceTiles, logical_not(few));
+    const Expr many = many_of_steps(l, all);
+    add(sdx::layout::kRecurrentSequenceTiles, logical_and(many, few));
+    add(sdx::layout::kMoreRecurrentSequenceTiles, logical_and(many, logical_not(few)));
     return true;
   }
 
