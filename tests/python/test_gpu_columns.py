@@ -2,6 +2,8 @@
 ones again (codegen/gpu_columns.cpp). The reference is NumPy, in float64.
 """
 
+import re
+
 import numpy as np
 import onnx
 import pytest
@@ -61,4 +63,4 @@ def test_results(shape, axis, operator, dtype, device):
 def test_columns_are_loaded_once(operator, tmp_path):
     onnx.save(model(operator, [8, 512, 1024], 1, "float16"), tmp_path / "m.onnx")
     text = cli("inspect", tmp_path / "m.onnx", "--device", "sim:gfx942", "--source", "--kernels", "--cache-dir", "")
-    assert "// k1_" not in text and text.count("load_pack<8>(b") == 1
+    assert "// k1_" not in text and len(re.findall(r"load_pack<\d+>\(b", text)) == 1
