@@ -319,6 +319,14 @@ void GpuGenerator::close_half_extremes(const Expr& r, const WindowTile& w, const
   }
 }
 
+namespace {
+// Of all sums of a kernel, the fewest workgroups of a multiprocessor. held: registers for elements and sums.
+LaunchBounds bounds_for(const LaunchBounds& known, std::int64_t held) {
+  const std::uint32_t blocks = held <= kLoadedAtATime ? 3 : 2;
+  return {.threads = kGpuThreads, .min_blocks = known.min_blocks ? std::min(known.min_blocks, blocks) : blocks};
+}
+}  // namespace
+
 // Accumulators of one reduction for all packs of the tile.
 void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, const WindowTile& w,
                                const std::vector<Sums>& known, std::vector<std::string>& sums) {
@@ -346,12 +354,8 @@ void GpuGenerator::window_sums(const Expr& r, const std::vector<Expr>& of_tile, 
   }
   const std::int64_t registers = loaded_registers(of_tile, combos, w.length);
   const auto factors = unroll_factors(loops, terms, registers);
-  if (known_product(r->vars) >= kLongWindow && w.team == 1 && !out.empty()) {
-    const std::int64_t held = registers + w.count * w.length;
-    const std::uint32_t blocks = held <= kLoadedAtATime ? 3 : 2;  // of all sums of the kernel, the fewest
-    bounds_ = {.threads = kGpuThreads,
-               .min_blocks = bounds_.min_blocks ? std::min(bounds_.min_blocks, blocks) : blocks};
-  }
+  if (known_product(r->vars) >= kLongWindow && w.team == 1 && !out.empty())
+    bounds_ = bounds_for(bounds_, registers + w.count * w.length);
   if (!shared) open_taps(emit_, loops, factors, combos.size() * static_cast<std::size_t>(w.count) <= 4);
   // All loads first, so that they are in flight together.
   struct Ready : LoadingTerm {
