@@ -13,9 +13,9 @@ namespace {
 constexpr std::int64_t kMostKept = 512;      // bytes of a thread
 constexpr std::int64_t kMostElements = 128;  // of one operand, which the compiler may keep as float32
 constexpr std::int64_t kFewElements = 64;    // with which several workgroups hide each other's waits
-constexpr std::int64_t kLongColumn = 256;
-constexpr std::int64_t kShortestRun = 32;  // bytes that neighbouring threads load
-constexpr int kInFlight = 8;               // packs of a thread, of columns that are read again
+constexpr std::int64_t kLongColumn = 256;    // elements, from which RDNA needs few waves
+constexpr std::int64_t kShortestRun = 32;    // bytes that neighbouring threads load
+constexpr int kInFlight = 8;                 // packs of a thread, of columns that are read again
 
 // Costs in instructions of a wave, set by softmax and norms of 19 to 512 elements on gfx942 and gfx1100.
 constexpr double kOfElement = 0.5;                      // an operation of an expression: many are of indices

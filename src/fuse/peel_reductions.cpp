@@ -62,9 +62,12 @@ std::optional<Op> operation_of(ReduceKind kind) {
 Expr without_side(const Expr& reduction, const Bound& bound, bool first) {
   const auto kind = static_cast<ReduceKind>(reduction->i);
   const Expr &r = reduction->vars[0], &body = reduction->args[0], rest = idx::sub(r->args[0], bound.end);
-  // At least one term on each side, or the selection is not what it seems.
+  // The equal terms must be there for all sizes: an extreme of others would count one that is not. The others may be
+  // none.
   std::int64_t count = 0;
-  if (!is_const_int(rest, count) || count < 1 || !idx::provably_nonnegative(bound.end, true)) return Expr();
+  if (!is_const_int(first ? bound.end : rest, count) || count < 1 ||
+      !idx::provably_nonnegative(first ? rest : bound.end))
+    return Expr();
   const Expr equal = where(body, bound.condition, first);
   if (mentions(equal, r)) return Expr();
   const Expr one = repeated(kind, equal, first ? bound.end : rest);

@@ -107,3 +107,31 @@ def test_volumes_to_few_outputs_take_two_steps():
     steps = sardonyx.estimate(model, "gfx942", precision="fp16", sizes={"n": 2})
     operations = [s.operations for s in steps if s.operations]
     assert operations == [2.0 * 2 * 24 * 32 * 34 * 32 * 3 * 24]
+
+
+@pytest.mark.parametrize("device", ["sim:gfx942", "sim:gfx1100"])
+def test_one_tap_whose_pixels_are_side_by_side(device):
+    """A Fourier transform reads lines of pixels, so the convolution's columns are pixels: with a bias and a residual, of 24 and 20 channels."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 24, 3, 128)).astype(np.float16)
+    w, b = rng.standard_normal((20, 24, 1, 1)).astype(np.float16), rng.standard_normal(20).astype(np.float16)
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w", "b"], ["c"]),
+        node("Add", ["c", "r"], ["s"]),
+        node("Cast", ["s"], ["f"], to=TensorProto.FLOAT),
+        node("Unsqueeze", ["f", "last"], ["u"]),
+        node("DFT", ["u", "", "axis"], ["y"]),
+    ]
+    stored = {"w": w, "b": b, "last": np.array([4]), "axis": np.array(3)}
+    value = helper.make_tensor_value_info
+    inputs = [value(n, TensorProto.FLOAT16, s) for n, s in (("x", x.shape), ("r", (2, 20, 3, 128)))]
+    outputs = [value("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(v, n) for n, v in stored.items()])  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    r = rng.standard_normal((2, 20, 3, 128)).astype(np.float16)
+    got = sardonyx.compile(model, device=device).run({"x": x, "r": r})["y"]
+    sums = np.einsum("oc,nchw->nohw", w[:, :, 0, 0].astype(np.float64), x) + b[:, None, None].astype(np.float64) + r
+    want = np.fft.fft(sums)
+    # The sum is rounded to float16 twice (2^-11 of up to 32), and 128 of them are added up: a standard deviation of 0.1.
+    np.testing.assert_allclose(got[..., 0] + 1j * got[..., 1], want, rtol=0, atol=0.5)

@@ -98,5 +98,24 @@ return %2)",
   EXPECT_EQ(why("%0[b, k, w, 0]", 64), "");
 }
 
+// One tap: rows are pixels where channels are last, and channels where a channel's pixels are side by side.
+TEST(Contraction, ColumnsOfOneTapArePixelsWhereTheseAreContiguous) {
+  const auto sizes = [](const char* order) {
+    const auto g = parse_graph(fmt::format(R"(%0 = input float16[2, 24, 16, 20]
+%1 = constant float16[40, 24, 1, 1] {{...}}
+%2 = conv float16[2, 40, 16, 20]{}: %0, %1
+return %2)",
+                                           order));
+    Value sum;
+    TileKernel t;
+    t.node = g->outputs[0]->producer;
+    t.out = g->outputs[0];
+    const Contraction c = contraction_of(t, sum);
+    return fmt::format("{} of {} x {}", to_string(c.batches()), to_string(c.m()), to_string(c.n()));
+  };
+  EXPECT_EQ(sizes(""), "2 of 40 x 320");
+  EXPECT_EQ(sizes(" order(0, 2, 3, 1)"), "1 of 640 x 40");
+}
+
 }  // namespace
 }  // namespace sardonyx::codegen

@@ -42,6 +42,23 @@ return %2)",
 return %2)");
 }
 
+// A cache may be empty: then no term is the constant, and the largest may be below it.
+TEST(PeelReductions, EqualTermsThatMayBeNoneStay) {
+  expect_unchanged("peel_reductions", R"(%0 = input float32[n, 4]
+%1 = input float32[n, p]
+%2 = loop float32[i < n]: max{r < p + 4}(select(r < p, 0.0, %0[i, r - p]))
+return %2)");
+}
+
+TEST(PeelReductions, TheOtherTermsMayBeNone) {
+  expect_pass("peel_reductions", R"(%0 = input float32[n, p]
+%1 = loop float32[i < n]: max{r < p + 1}(select(r < p, %0[i, r], 2.0))
+return %1)",
+              R"(%0 = input float32[n, p]
+%1 = loop float32[i < n]: max(max{r < p}(%0[i, r]), 2.0)
+return %1)");
+}
+
 TEST(PeelReductions, OtherReductionsStay) {
   // Both parts differ from term to term; another variable decides; sums of several equal integers.
   for (const char* loop : {"float32[i < 8]: sum{r < 8}(select(r < 4, %0[i, r], %0[i, 7 - r]))",
