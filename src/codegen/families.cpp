@@ -12,11 +12,12 @@ const ContractionFamily& gemv_wide_family();  // gemv_wide_family.cpp
 const ContractionFamily& skinny_family();     // skinny_family.cpp
 const ContractionFamily& tma_family();        // tma_tiling.cpp
 const ContractionFamily& stream_family();     // stream_tiling.cpp
+const ContractionFamily& short_k_family();    // short_k_family.cpp
 
 std::span<const ContractionFamily* const> contraction_families() {
   static const ContractionFamily* const kFamilies[] = {&wgmma_family(), &packed_family(),    &tile_family(),
                                                        &gemv_family(),  &gemv_wide_family(), &skinny_family(),
-                                                       &tma_family(),   &stream_family()};
+                                                       &tma_family(),   &stream_family(),    &short_k_family()};
   return kFamilies;
 }
 

@@ -42,7 +42,8 @@ class Filler {
     const std::int64_t vec = 16 / static_cast<std::int64_t>(size_of(x->dtype)), step = c.strides[last];
     // Whole vectors may still be none that the copy engine loads.
     const bool whole = channels % vec == 0;
-    if (whole && (!options_.tensor_copy || channels <= kMostChannels || channels % (4 * vec) == 0)) return;
+    const bool few = channels <= kMostChannels, folds = options_.fold_outputs && vec == 8;
+    if (whole && (!options_.tensor_copy || (few && !folds) || channels % (4 * vec) == 0)) return;
     const auto reject = [&](const char* why) {
       remark(options_, "fill_channels", n.origin, [&] { return std::string(why); },
              {{"channels", std::to_string(channels)}});
@@ -53,11 +54,12 @@ class Filler {
     if (c.transposed || c.groups != 1) return reject("it is transposed or grouped");
     g_.origin = n.origin;
     if (!whole && patches(n, c)) return;
-    if (channels > kMostChannels) return add_channels(n, channels, outputs, vec);
+    if (!few) return add_channels(n, channels, outputs, vec);
     if (c.dilations[last] != 1) return reject("its last dim is dilated");
     if (!is_const_int(w->shape[last + 2], taps) || step > 64)
       return reject("its kernel size or stride is unknown or large");
     const std::int64_t outputs_of_window = outputs_together(n, c, channels, outputs, taps);
+    if (whole && outputs_of_window == 1) return;
     const std::int64_t pace = step * outputs_of_window;
     std::int64_t filled = channels;
     while (pace * filled % vec != 0) ++filled;
@@ -209,24 +211,57 @@ class Filler {
     return true;
   }
 
-  // How many neighbouring outputs one window computes. With one, the copy engine is the limit where windows overlap: on
-  // an H200 64 bytes of a line of taps took 5.6 cycles. With four, ResNet-50's first convolution in 8 bits takes 77
-  // instead of 134 us. In 16 bits lines would be twice as long, half of them zeros, which was no faster.
+  // How many neighbouring outputs one window computes.
   std::int64_t outputs_together(const Node& n, const ConvOp& c, std::int64_t channels, std::int64_t outputs,
                                 std::int64_t taps) const {
-    constexpr std::int64_t kMostColumns = 256, kLine = 64;
-    const std::int64_t size = static_cast<std::int64_t>(size_of(n.inputs[0]->dtype)), vec = 16 / size;
-    const std::int64_t step = c.strides.back();
-    std::int64_t width = 0, best = 1;
-    if (!options_.fold_outputs || size != 1 || c.strides.size() != 2 || step >= taps || outputs % 8 != 0 ||
+    std::int64_t width = 0;
+    if (!options_.fold_outputs || c.strides.size() != 2 || c.strides.back() >= taps || outputs % 8 != 0 ||
         !is_const_int(n.outputs[0]->shape.back(), width))
       return 1;
+    const auto size = static_cast<std::int64_t>(size_of(n.inputs[0]->dtype));
+    return size == 1   ? bytes_together(c, channels, outputs, taps, width)
+           : size == 2 ? columns_together(c, channels, outputs, taps, width)
+                       : 1;
+  }
+
+  // Along the last dim, a window of several outputs: channels of a wide pixel, and of all its wide pixels.
+  struct Line {
+    std::int64_t pixel, all;
+  };
+  static Line line_of(const ConvOp& c, std::int64_t channels, std::int64_t taps, std::int64_t together,
+                      std::int64_t vec) {
+    const std::int64_t step = c.strides.back(), pace = step * together;
+    std::int64_t filled = channels;
+    while (pace * filled % vec != 0) ++filled;
+    return {pace * filled, (pace - step + taps + pace - 1) / pace * pace * filled};
+  }
+
+  // With one, the copy engine is the limit where windows overlap: on an H200 64 bytes of a line of taps took 5.6
+  // cycles. With four, ResNet-50's first convolution in 8 bits takes 77 instead of 134 us. In 16 bits lines would be
+  // twice as long, half of them zeros, which was no faster.
+  static std::int64_t bytes_together(const ConvOp& c, std::int64_t channels, std::int64_t outputs, std::int64_t taps,
+                                     std::int64_t width) {
+    constexpr std::int64_t kMostColumns = 256, kLine = 64;
+    std::int64_t best = 1;
+    for (std::int64_t together = 2; together * outputs <= kMostColumns; together *= 2)
+      if (width % together == 0 && line_of(c, channels, taps, together, 16).all == kLine) best = together;
+    return best;
+  }
+
+  // In 16 bits, where few channels of results leave most columns of a tile empty. Wide pixels must be what the copy
+  // engine loads, and have to save enough for the copy of the image.
+  static std::int64_t columns_together(const ConvOp& c, std::int64_t channels, std::int64_t outputs, std::int64_t taps,
+                                       std::int64_t width) {
+    constexpr std::int64_t kTile = 64, kMostColumns = 128, kMostPixel = 64, kLeastPixel = 32, kGain = 2;
+    const auto cost = [&](std::int64_t together) {
+      return line_of(c, channels, taps, together, 8).all * std::max(together * outputs, kTile);
+    };
+    std::int64_t best = 1;
     for (std::int64_t together = 2; together * outputs <= kMostColumns; together *= 2) {
-      const std::int64_t pace = step * together;
-      std::int64_t filled = channels;
-      while (pace * filled % vec != 0) ++filled;
-      const std::int64_t line = (pace - step + taps + pace - 1) / pace * pace * filled * size;
-      if (width % together == 0 && line == kLine) best = together;
+      const std::int64_t pixel = line_of(c, channels, taps, together, 8).pixel;
+      if (width % together == 0 && pixel % kLeastPixel == 0 && pixel <= kMostPixel &&
+          cost(together) * best <= cost(best) * together && cost(together) * kGain <= cost(1) * together)
+        best = together;
     }
     return best;
   }

@@ -31,32 +31,25 @@ struct BodyFacts {
   bool movement = true;  // only moves elements
 };
 
+// Operations that an element takes for this part of its expression alone; indices are free.
+int cost_of(const Expr& x) {
+  if (x->op == Op::kConst || x->op == Op::kVar || x->op == Op::kSym || x->op == Op::kLoad || x->op == Op::kSelect)
+    return 0;
+  const bool logical =
+      (x->op >= Op::kEq && x->op <= Op::kGe) || x->op == Op::kAnd || x->op == Op::kOr || x->op == Op::kNot;
+  if (!x->has_load && (logical || x->dtype == DType::kInt64)) return 0;
+  const bool function = x->op >= Op::kExp && x->op <= Op::kSigmoid && x->op != Op::kReciprocal && x->op != Op::kSqrt;
+  return function || x->op == Op::kPow || x->op == Op::kRandom ? 10 : 1;
+}
+
 BodyFacts facts_of(const Expr& e) {
   BodyFacts f;
   visit(e, [&](const Expr& x) {
+    const int cost = cost_of(x);
     ++f.nodes;
-    switch (x->op) {
-      case Op::kConst:
-      case Op::kVar:
-      case Op::kSym:
-        return;
-      case Op::kLoad:
-        ++f.loads;
-        return;
-      case Op::kSelect:
-        return;
-      default:
-        break;
-    }
-    if (x->dtype == DType::kInt64 && !x->has_load) return;
-    const bool comparison = x->op >= Op::kEq && x->op <= Op::kGe;
-    if ((comparison || x->op == Op::kAnd || x->op == Op::kOr || x->op == Op::kNot) && !x->has_load) return;
-    const bool index = x->dtype == DType::kInt64;
-    if (!index) f.movement = false;
-    f.cost += (x->op >= Op::kExp && x->op <= Op::kSigmoid && x->op != Op::kReciprocal && x->op != Op::kSqrt) ||
-                      x->op == Op::kPow || x->op == Op::kRandom
-                  ? 10
-                  : 1;
+    f.loads += x->op == Op::kLoad;
+    f.cost += cost;
+    if (cost > 0 && x->dtype != DType::kInt64) f.movement = false;
   });
   return f;
 }
@@ -228,7 +221,7 @@ class Inliner {
     if (f.movement && f.loads > 1)  // concat, pad of several
       return uses == 1 && !repeated && f.loads <= 4 ? nullptr
                                                     : "it selects from several tensors, and is used repeatedly";
-    if (is_cheap_to_repeat(v, *l, f, at)) return nullptr;
+    if (is_cheap_to_repeat(v, *l, at)) return nullptr;
     // Overlapping windows would load both operands of a sum again for each tap.
     if (in_reduce && f.loads > 1 && repeated_beyond_reduce(at)) return "overlapping windows would load it repeatedly";
     if (f.cost <= kCheap && f.loads <= 2)
@@ -262,15 +255,26 @@ class Inliner {
 
   // Whether the consumer, the only one, takes less time to compute an element wherever it reads it than to load it from
   // memory, where another kernel stored it.
-  bool is_cheap_to_repeat(const Value* v, const LoopOp& l, const BodyFacts& f, const Exprs& at) {
+  bool is_cheap_to_repeat(const Value* v, const LoopOp& l, const Exprs& at) {
     if (operations_per_byte_ == 0 || consumers_[v].size() != 1 || !consumer_->as<LoopOp>()) return false;
-    std::unordered_set<Expr, ExprHash, ExprSame> loads;
+    std::unordered_set<Expr, ExprHash, ExprSame> loads, own;  // own: with other elements for each term of a reduction
     bool gathers = false;
+    double cost = 0, terms = 1;
+    for (const Expr& r : reduced_)
+      if (std::int64_t n = 0; is_const_int(r->args[0], n)) terms *= static_cast<double>(n);
+    const auto varies = [&](const Expr& x) {  // what does not is computed once for all terms
+      for (std::size_t d = 0; d < at.size(); ++d)
+        if (mentions(x, l.vars[d]) && std::ranges::any_of(reduced_, [&](const Expr& r) { return same(r, at[d]); }))
+          return true;
+      return false;
+    };
     visit(l.body, [&](const Expr& x) {
+      cost += cost_of(x) / (varies(x) ? 1 : terms);
       if (x->op != Op::kLoad) return;
-      loads.insert(x);
       gathers |= std::ranges::any_of(x->args, [](const Expr& i) { return i->has_load; });
+      if (loads.insert(x).second && varies(x)) own.insert(x);
     });
+    const double loaded = static_cast<double>(own.size()) + static_cast<double>(loads.size() - own.size()) / terms;
     if (gathers || loads.size() > kFewLoads) return false;
     double times = uses_[v];  // that each element is computed
     for (const Exprs* scope : {&vars_, &reduced_})
@@ -289,7 +293,7 @@ class Inliner {
     }
     times = std::max(times, 1.0);
     const double stored = 2.0 * static_cast<double>(size_of(v->dtype)) * static_cast<double>(operations_per_byte_);
-    return times * (f.cost + kLoad * static_cast<double>(loads.size())) <= stored + times * kLoad;
+    return times * (cost + kLoad * loaded) <= stored + times * kLoad;
   }
 
   // Whether the element of a concatenated tensor at this index is known to be in one of its parts.

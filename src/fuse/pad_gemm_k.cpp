@@ -255,12 +255,18 @@ class Padder {
   }
 
   // The dim along which `body` reads contiguous memory becomes the innermost: a GEMM reads K and lines in vectors. If
-  // it is neither (the matrices of a batch, element by element), K is.
+  // it is neither (the matrices of a batch, element by element), K is, and so it is if nothing is read once for each
+  // element: what is read once for each line stays in registers or caches.
   static std::vector<int> order_of(const Expr& body, const Exprs& vars, const std::vector<std::size_t>& dims) {
     std::size_t best = dims[0];
     int most = unit_loads(body, vars[best], vars);
+    bool matrix = false;
+    visit(body, [&](const Expr& x) {
+      matrix |= x->op == Op::kLoad && mentions(x, vars[best]) &&
+                std::any_of(dims.begin() + 1, dims.end(), [&](std::size_t d) { return mentions(x, vars[d]); });
+    });
     for (const std::size_t d : dims)
-      if (const int n = unit_loads(body, vars[d], vars); n > most) best = d, most = n;
+      if (const int n = unit_loads(body, vars[d], vars); matrix && n > most) best = d, most = n;
     if (best + 1 == vars.size()) return {};
     std::vector<int> order;
     for (std::size_t d = 0; d < vars.size(); ++d)

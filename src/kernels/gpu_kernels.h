@@ -3,6 +3,7 @@
 #include "columns.h"
 #include "extremes.h"
 #include "gemm.h"
+#include "gemm_short_k.h"
 #include "gemv.h"
 #include "gemv_mfma.h"
 #include "gemv_wide.h"
