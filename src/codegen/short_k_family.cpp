@@ -22,6 +22,8 @@ class ShortKFamily : public ContractionFamily {
     const std::int64_t spans = (p.depth + kSpan - 1) / kSpan;
     for (const int columns : {32, 64, 128}) {
       if (columns > 32 && p.columns > 0 && p.columns <= columns / 2) continue;
+      // With several tiles of columns, more of them cost nothing, and what the epilogue reads is read by more warps.
+      if (columns == 128 && p.columns > columns) continue;
       if (columns * spans > kMostOperand) continue;
       for (const int tiles : {2, 4}) {
         if (tiles * spans > kMostSpans) continue;
@@ -29,7 +31,7 @@ class ShortKFamily : public ContractionFamily {
         c.kernel = fmt::format("gemm_short_k<{}, {}, {}>", columns, tiles, spans);
         // A multiprocessor's share of an H200's bandwidth, in bytes a nanosecond; a thread block that is alone on it
         // takes longer, for the latency of memory and one warp's stores.
-        constexpr float kShare = 25, kAlone = 0.1f;
+        constexpr float kShare = 32, kAlone = 0.1f;
         const int rows = 64 * tiles;
         const auto sums = static_cast<float>(rows * columns);
         c.tiling = {

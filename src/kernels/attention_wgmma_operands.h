@@ -41,7 +41,14 @@ struct WgmmaOperands {
   // swizzled.
   static constexpr int kHalf = kTile * 8, kPart = kLayout.part();
   static constexpr int kKeyAt = kLayout.key_at(), kValueAt = kLayout.value_at(), kColumnAt = kLayout.column_at();
-  static constexpr int kScores = kKeys / 2, kAcc = kD / 2;  // floats that a lane holds
+  /// Columns of the second GEMM: no more than the head needs.
+  static constexpr int kColumns = kHead <= 32   ? 32
+                                  : kHead <= 48 ? 48
+                                  : kHead <= 64 ? 64
+                                  : kHead <= 80 ? 80
+                                  : kHead <= 96 ? 96
+                                                : 128;
+  static constexpr int kScores = kKeys / 2, kAcc = kColumns / 2;  // floats that a lane holds
 
   const P& p;
   u32 queries, keys;
@@ -119,6 +126,7 @@ struct WgmmaOperands {
   SDX_FN void copy_rows(detail::shared_ptr<vec16> to, const Rows& rows, u32 t0, u32 limit) const {
     constexpr u32 kStep = kThreads / kRowChunks;
     const u32 chunk = thread_id() % kRowChunks, row = thread_id() / kRowChunks;
+    if (chunk >= u32(kOfValues ? kColumns / 8 : 2 * kSteps)) return;  // no GEMM reads these
     const auto first = to + (chunk / 8 * (kTile * 8) + row * 8 + ((chunk ^ row) & 7));
     const T* from = nullptr;
     if constexpr (P::kKeyDirect == 1) from = rows.base + (i64(t0 + row) * rows.distance + chunk * 8);
@@ -209,7 +217,7 @@ struct WgmmaOperands {
   SDX_FN void multiply_values(u32 stage, const u32 (&weights)[kKeys / 4], f32 (&acc)[kAcc]) const {
     const u64 v = detail::wgmma_columns(shared + kValueAt + stage * kPart + slice_at(), kHalf * 16);
 #pragma clang loop unroll(full)
-    for (u32 s = 0; s < kKeys / 16; ++s) detail::wgmma_left_columns<T, kD>(weights + 4 * s, v + s * 128, acc);
+    for (u32 s = 0; s < kKeys / 16; ++s) detail::wgmma_left_columns<T, kColumns>(weights + 4 * s, v + s * 128, acc);
     gemm_detail::wgmma_commit();
   }
 };

@@ -223,6 +223,38 @@ return %4)",
               folding());
 }
 
+FuseOptions folding_copies() {
+  FuseOptions o = folding();
+  o.tensor_copy = true;
+  return o;
+}
+
+// In 16 bits, eight outputs of eight channels fill a tile's columns, and eight pixels what is loaded at a time.
+TEST(FillChannels, LongWindowsOfFewChannelsComputeSeveralOutputs) {
+  const std::string out = after_pass("fill_channels", R"(%0 = input float16[n, 8, 20, 64]
+%1 = constant float16[8, 8, 3, 39] {...}
+%2 = conv float16[n, 8, 20, 64]: %0, %1 {pads = [1, 19, 1, 19]}
+return %2)",
+                                     folding_copies());
+  EXPECT_THAT(out, HasSubstr("loop float16[i0 < 64, i1 < 64, i2 < 3, i3 < 6]"));
+  EXPECT_THAT(out, HasSubstr("loop float16[i0 < n, i1 < 64, i2 < 20, i3 < 13]"));
+}
+
+// Short windows, results that fill a tile, odd widths, types of 32 bits, and bytes whose channels are whole vectors.
+TEST(FillChannels, OtherWindowsOfFewChannelsStay) {
+  const auto graph = [](const char* type, int channels, int outputs, int taps, int width) {
+    return fmt::format(R"(%0 = input {0}[n, {1}, 20, {4}]
+%1 = constant {0}[{2}, {1}, 3, {3}] {{...}}
+%2 = conv {5}[n, {2}, 20, {4}]: %0, %1 {{pads = [1, {6}, 1, {6}]}}
+return %2)",
+                       type, channels, outputs, taps, width, std::string(type) == "int8" ? "int32" : type, taps / 2);
+  };
+  for (const std::string& text :
+       {graph("float16", 8, 8, 1, 64), graph("float16", 8, 128, 39, 64), graph("float16", 8, 8, 39, 63),
+        graph("float32", 8, 8, 39, 64), graph("int8", 16, 8, 39, 64)})
+    expect_unchanged("fill_channels", text, folding_copies());
+}
+
 // Widths that are no multiple, and results that would fill a tile already.
 TEST(FillChannels, OtherOutputsHaveWindowsOfTheirOwn) {
   for (const char* sizes : {"64, 3", "256, 3"}) {

@@ -242,6 +242,17 @@ return %2)",
 return %2)",
                         gpu),
             1u);
+  // What the terms of a sum share is computed once for all of them.
+  for (const char* index : {"", "r"})
+    EXPECT_EQ(loops_after("inline_loops",
+                          fmt::format(R"(%0 = input float32[n]
+%1 = input float32[8]
+%2 = loop float32[i < n, r < 8]: {}(%0[i]) * {} * %1[r]
+%3 = loop float32[i < n, j < 2]: sum{{r < 8}}(%2[i, r] * float32(j + r))
+return %3)",
+                                      "sin", *index ? "sin(float32(r) * %0[i])" : "cos(%0[i])"),
+                          gpu),
+              *index ? 2u : 1u);
   // Windows overlap, and what two loops read is stored anyway.
   EXPECT_EQ(loops_after("inline_loops", R"(%0 = input float32[100]
 %1 = loop float32[i < 100]: sqrt(sqrt(sqrt(sqrt(sqrt(%0[i])))))
