@@ -44,10 +44,10 @@ TEST(PadGemmK, LoopsThatReadNoMatrixKeepKInnermost) {
 return %4)",
               R"(%0 = input float16[n, 500, 1]
 %1 = constant float16[20, 64] {...}
-%2 = loop float16[t < 24, j < 64]: select(t < 20, %1[t, j], 0.0:float16)
-%3 = constant float16[20] {...}
-%4 = loop float16[b < n, e < 500, t < 24]: select(t < 20, sin(%0[b, e, 0] * %3[t]) * %0[b, e, 0], 0.0:float16)
-%5 = matmul float16[b < n, e < 500, j < 64; k < 24]: %4[b, e, k], %2[k, j]
+%2 = constant float16[20] {...}
+%3 = loop float16[t < 24, j < 64]: select(t < 20, %1[t, j], 0.0:float16)
+%4 = loop float16[b < n, e < 500, t < 24]: select(t < 20, sin(%0[b, e, 0] * %2[t]) * %0[b, e, 0], 0.0:float16)
+%5 = matmul float16[b < n, e < 500, j < 64; k < 24]: %4[b, e, k], %3[k, j]
 return %5)",
               padding_k());
 }

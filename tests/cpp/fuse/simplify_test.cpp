@@ -250,7 +250,7 @@ return %2)",
 %2 = loop float32[i < n, r < 8]: {}(%0[i]) * {} * %1[r]
 %3 = loop float32[i < n, j < 2]: sum{{r < 8}}(%2[i, r] * float32(j + r))
 return %3)",
-                                      "sin", *index ? "sin(float32(r) * %0[i])" : "cos(%0[i])"),
+                                      "sin", *index ? "sin(sin(sin(float32(r) * %0[i])))" : "cos(%0[i])"),
                           gpu),
               *index ? 2u : 1u);
   // Windows overlap, and what two loops read is stored anyway.
