@@ -42,7 +42,7 @@ class Routine : public RoutineWriter {
         {"group", "routines_scatter.h", &Routine::group},
         {"nonzero", "routines_scatter.h", &Routine::nonzero},
         {"scan", "routines_scan.h", &Routine::scan},
-        {"topk", "routines_topk_wave.h", &Routine::topk},
+        {"topk", "routines_topk_ranks.h", &Routine::topk},
         {"unique", "routines_order.h", &Routine::unique},
         {"nms", "routines_boxes.h", &Routine::nms},
         {"det", "routines_boxes.h", &Routine::det},
@@ -224,6 +224,21 @@ class Routine : public RoutineWriter {
     return true;
   }
 
+  // Whether few rows are so long, and k so large, that counting the elements before each one takes less time than
+  // sorting a row in one workgroup: in shared memory, or, far slower, in a workspace. By the clock, 2^26 comparisons
+  // take 22 us on gfx942 and 55 on gfx1100; sorting 2000 elements takes 25 and 12, sorting 8192 340 and 240.
+  static Expr places_are_counted(const Expr& rows, const Expr& n, const Expr& k) {
+    using namespace sdx::layout;
+    constexpr std::int64_t kLeast = 1024, kMost = 16384, kMostRows = 16, kFew = 1 << 23, kMany = 1 << 28;
+    const auto within = [&](std::int64_t low, std::int64_t high, const Expr& least_k, std::int64_t comparisons) {
+      const Expr size = logical_and(compare(Op::kGt, n, low), compare(Op::kLe, n, high));
+      return logical_and(size, logical_and(compare(Op::kGe, k, least_k), compare(Op::kLe, rows * n * n, comparisons)));
+    };
+    return logical_and(compare(Op::kLe, rows, kMostRows),
+                       logical_or(within(kLeast, kTopkHeld, idx::ceildiv(n, 4), kFew),
+                                  within(kTopkHeld, kMost, Expr(kSortedInShared + 1), kMany)));
+  }
+
   // Long rows are divided: a launch finds the first k of each part, another one those of the row among them.
   bool topk() {
     using namespace sdx::layout;
@@ -231,7 +246,8 @@ class Routine : public RoutineWriter {
     if (!t || !known(0)) return false;
     const auto& d = in(0).shape;
     const char* largest = param(0) != 0 ? "true" : "false";
-    const Expr k = out(0).shape[1], n = d[1], rows = d[0] * d[2], any = compare(Op::kGt, k, Expr(0));
+    const Expr k = out(0).shape[1], n = d[1], rows = d[0] * d[2];
+    Expr any = compare(Op::kGt, k, Expr(0));
     r.limit = n;
     std::int64_t few = 0, size = 0;
     const bool n_known = is_const_int(n, size), k_known = is_const_int(k, few);
@@ -243,6 +259,13 @@ class Routine : public RoutineWriter {
              select(any, rows * Expr(64), Expr(0)));
       r.launches.back().kernel.bounds = {.threads = kGpuThreads, .min_blocks = 3};  // else NVIDIA takes all registers
       return true;
+    }
+    if (const Expr ranked = logical_and(any, places_are_counted(rows, n, k)); !is_const(ranked, 0)) {
+      launch(fmt::format("routine_topk_ranks<{}>(b0, b1, b2, s0, s1, s2, s3);", largest), {0, output(0), output(1)},
+             {t, t, "i64"}, {output(0), output(1)}, {rows, n, d[2], k},
+             select(ranked, rows * idx::ceildiv(n, kRankedItems) * Expr(kWorkgroup), Expr(0)));
+      if (is_const(ranked)) return true;
+      any = logical_and(any, logical_not(ranked));
     }
     const bool few_sorted = (n_known && size <= kSortedInShared) || (k_known && few <= kSortedInShared);
     const bool held = n_known && size <= kTopkHeld, all_sorted = held && !few_sorted && size_of(in(0).dtype) < 8;

@@ -81,6 +81,7 @@ SDX_FN void exchange_octets(u32 (&words)[Size * 2]) {
 template <class P>
 inline constexpr bool kPacksOctets = P::kOctets && P::kWide && (!P::kReadsRows || P::kRowBytes);
 
+#if defined(SDX_F8_CONVERT)
 /// As store_octets(), for results whose epilogue reads nothing by rows, or bytes: they are exchanged when they are
 /// rounded, which takes a quarter of the instructions for 8 bits, and half of them for 16. Bytes that are read are
 /// exchanged in the other direction.
@@ -145,6 +146,7 @@ SDX_FN void store_packed_octets(const P& p, const Acc (&acc)[TN][8], u32 z, u32 
     }
   }
 }
+#endif
 
 /// For bytes of which each lane computes one of a pair of columns: of 32 columns, a lane's four results are exchanged
 /// with those of three other lanes until each has four neighbouring ones.

@@ -8,6 +8,7 @@ inline constexpr int kTopkInWave = 32;        ///< up to so many of a short row 
 inline constexpr int kTopkRow = 1024;         ///< if the row has no more elements than this
 inline constexpr int kTopkPart = 4096;        ///< elements of a long row of which a workgroup finds 512,
 inline constexpr int kTopkHeld = 4096;        ///< and the most that a workgroup has in registers, or sorts if all are
+inline constexpr int kRankedItems = 16;       ///< of a long row, whose places a workgroup counts
 inline constexpr int kScanNeighbours = 32;    ///< lines next to each other that are scanned together
 inline constexpr int kScanInWave = 2048;      ///< elements of a line that a wave scans,
 inline constexpr int kScanPart = 8192;        ///< and of a part of a long line that a workgroup does

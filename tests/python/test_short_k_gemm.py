@@ -96,18 +96,19 @@ def test_long_windows_of_few_channels(channels, outputs, kernel, stride, width, 
     check(model_of([conv, helper.make_node("Relu", ["y"], ["z"])], {"x": x}, HALF, {"w": w}), {"x": x}, np.maximum(want, 0), device, TOLERANCE[HALF])  # fmt: skip
 
 
-def kernels(model, tmp_path):
-    """The kernels for Hopper that multiply matrices."""
+def kernels(model, tmp_path, arch="sm_90a"):
+    """The kernels that multiply matrices."""
     onnx.save(model, tmp_path / "m.onnx")
-    cli("compile", tmp_path / "m.onnx", "--arch", "sm_90a", "--cache-dir", tmp_path, "-o", tmp_path / "m.sdx")
+    cli("compile", tmp_path / "m.onnx", "--arch", arch, "--cache-dir", tmp_path, "-o", tmp_path / "m.sdx")
     text = (tmp_path / "m.sdx").read_bytes().decode("latin1")
     return [k for k in re.split(r"(?=\.visible \.entry)", text)[1:] if "mma.sync" in k or "wgmma.mma_async" in k]
 
 
 @pytest.mark.parametrize(("columns", "depth"), [(64, 24), (1152, 24), (32, 96), (24, 64)])
 @pytest.mark.parametrize("residual", [False, True])
-def test_operands_are_loaded_to_registers(columns, depth, residual, tmp_path):
-    (kernel,) = kernels(product(50000, columns, depth, residual=residual)[0], tmp_path)
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])
+def test_operands_are_loaded_to_registers(columns, depth, residual, arch, tmp_path):
+    (kernel,) = kernels(product(50000, columns, depth, residual=residual)[0], tmp_path, arch)
     assert "mma.sync" in kernel and "shared" not in kernel and "bar.sync" not in kernel
     assert "ld.global.nc.v4.b32" in kernel
     assert not re.search(r"st\.global(?!\.v4)", kernel), "results are stored eight at a time"
