@@ -80,19 +80,15 @@ def layers(count: int) -> dict[str, int]:
 
 #: By name, as the rows of zoo.py.
 LIBRARY: dict[str, Library] = {
-    "afmoe_3_layers": text("AfmoeModel", **layers(3), hidden_size=1024, intermediate_size=3072, moe_intermediate_size=704, num_experts=16, num_attention_heads=8, num_key_value_heads=4, layer_types=["sliding_attention", "sliding_attention", "full_attention"]),
     "bamba_2_layers": text("BambaModel", **layers(2), hidden_size=2048, intermediate_size=7168, num_attention_heads=16, num_key_value_heads=4, mamba_n_heads=64, mamba_d_state=128, attn_layer_indices=[1]),
     "falcon_h1_2_layers": text("FalconH1Model", **layers(2), hidden_size=1024, intermediate_size=2048, num_attention_heads=8, num_key_value_heads=2, mamba_d_ssm=1536, mamba_n_heads=24, mamba_d_head=64),
     "jet_moe_2_layers": text("JetMoeModel", **layers(2), hidden_size=1024, intermediate_size=2816),
-    "mini_max_2_layers": text("MiniMaxModel", 512, **layers(2), hidden_size=1024, intermediate_size=2816, num_attention_heads=16, num_key_value_heads=4, head_dim=64, layer_types=["linear_attention", "full_attention"]),
     "zamba2_4_layers": text("Zamba2Model", **layers(4), hidden_size=1024, intermediate_size=4096, num_attention_heads=16, num_key_value_heads=16, attention_head_dim=128, mamba_d_state=64, n_mamba_heads=32, mamba_headdim=64, layers_block_type=["mamba", "hybrid", "mamba", "mamba"], hybrid_layer_ids=[1]),
     "xlstm_large_2_layers": text("xLSTMModel", **layers(2), num_blocks=2, hidden_size=1024, embedding_dim=1024, num_heads=4, mode="inference", return_last_states=False),
-    "nemotron_h_4_layers": text("NemotronHModel", hidden_size=1024, num_attention_heads=8, num_key_value_heads=2, intermediate_size=4096, mamba_num_heads=32, layers_block_type=["linear_attention", "moe", "full_attention", "mlp"], n_routed_experts=8, moe_intermediate_size=1024, moe_shared_expert_intermediate_size=1024),
+    "nemotron_h_4_layers": text("NemotronHModel", hidden_size=1024, num_attention_heads=8, num_key_value_heads=2, intermediate_size=4096, mamba_num_heads=32, layers_block_type=["linear_attention", "mlp", "full_attention", "mlp"]),
     "olmo_hybrid_2_layers": text("OlmoHybridModel", **layers(2), hidden_size=1280, intermediate_size=3680, num_attention_heads=10, num_key_value_heads=10, linear_num_key_heads=10, linear_num_value_heads=10, layer_types=["linear_attention", "full_attention"]),
-    "kimi_linear_2_layers": text("KimiLinearModel", **layers(2), hidden_size=1024, intermediate_size=3072, num_attention_heads=8, num_key_value_heads=8, linear_num_heads=8, num_experts=8, num_experts_per_token=2, moe_intermediate_size=512, layer_types=["linear_attention", "full_attention"]),
-    "longcat_flash_1_layer": text("LongcatFlashModel", num_layers=1, num_hidden_layers=1, hidden_size=1024, num_attention_heads=16, num_key_value_heads=16, ffn_hidden_size=2048, q_lora_rank=384, kv_lora_rank=256, moe_topk=4, n_routed_experts=16, zero_expert_num=8, expert_ffn_hidden_size=512),
+    "kimi_linear_2_layers": text("KimiLinearModel", **layers(2), hidden_size=1024, intermediate_size=3072, num_attention_heads=8, num_key_value_heads=8, linear_num_heads=8, mlp_layer_types=["dense", "dense"], layer_types=["linear_attention", "full_attention"]),
     "gemma3n_6_layers": text("Gemma3nTextModel", **layers(6), hidden_size=1024, num_attention_heads=4, num_key_value_heads=1, intermediate_size=4096, num_kv_shared_layers=2, vocab_size_per_layer_input=32000, layer_types=["sliding_attention", "sliding_attention", "full_attention"] * 2, activation_sparsity_pattern=[0.95] * 2 + [0.0] * 4),
-    "deepseek_v4_2_layers": text("DeepseekV4Model", **layers(2), hidden_size=1024, moe_intermediate_size=512, num_attention_heads=16, head_dim=128, q_lora_rank=384, n_routed_experts=16, num_experts_per_tok=4, o_groups=4, o_lora_rank=256, index_n_heads=16, index_head_dim=64, index_topk=32, partial_rotary_factor=0.5),
     "hrm_text_2_layers": text("HrmTextModel", 128, num_layers_per_stack=2, num_hidden_layers=16, H_cycles=2, L_cycles=2, L_bp_cycles=[2]),
     "long_t5_encoder_4": text("LongT5EncoderModel", 1024, "LongT5Config", num_layers=4, encoder_attention_type="transient-global"),
     "ibert_4": text("IBertModel", **layers(4), pad_token_id=1, quant_mode=False),

@@ -12,7 +12,6 @@ from torch import nn
 
 #: With the side of the image in pixels.
 MODELS = {
-    "bat_resnext26ts": 256,
     "beit_base_patch16_224": 224,
     "botnet26t_256": 256,
     "caformer_s18": 224,
@@ -58,7 +57,6 @@ MODELS = {
     "gcresnet50t": 256,
     "gcresnext50ts": 256,
     "gcvit_tiny": 224,
-    "gemma4_vit_570m_enc": 336,
     "gernet_s": 224,
     "ghostnet_100": 224,
     "ghostnetv2_100": 224,

@@ -409,7 +409,7 @@ class WordsToBoxes(nn.Module):
         m4 = self.mix(self.parts[0], torch.cat([up(p5), p4], 1), text)
         m3 = self.mix(self.parts[1], torch.cat([up(m4), p3], 1), text)
         pixels = torch.cat(
-            [F.adaptive_max_pool2d(f(x), 4).flatten(2) for f, x in zip(self.pool, (m3, m4, p5), strict=True)], 2
+            [F.max_pool2d(f(x), x.shape[2] // 4).flatten(2) for f, x in zip(self.pool, (m3, m4, p5), strict=True)], 2
         ).transpose(1, 2)
         k, v = self.kv(pixels).chunk(2, 2)
         found = F.scaled_dot_product_attention(*(heads_of(t, 8) for t in (self.q(self.norm(text)), k, v)))

@@ -1,0 +1,56 @@
+// See body_facts.h.
+#include "fuse/body_facts.h"
+
+#include "graph/analysis.h"
+
+namespace sardonyx {
+
+BodyFacts facts_of(const Expr& e) {
+  BodyFacts f;
+  visit(e, [&](const Expr& x) {
+    ++f.nodes;
+    switch (x->op) {
+      case Op::kConst:
+      case Op::kVar:
+      case Op::kSym:
+        return;
+      case Op::kLoad:
+        ++f.loads;
+        return;
+      case Op::kSelect:
+        return;
+      default:
+        break;
+    }
+    if (x->dtype == DType::kInt64 && !x->has_load) return;
+    const bool comparison = x->op >= Op::kEq && x->op <= Op::kGe;
+    if ((comparison || x->op == Op::kAnd || x->op == Op::kOr || x->op == Op::kNot) && !x->has_load) return;
+    const bool index = x->dtype == DType::kInt64;
+    if (!index) f.movement = false;
+    f.cost += (x->op >= Op::kExp && x->op <= Op::kSigmoid && x->op != Op::kReciprocal && x->op != Op::kSqrt) ||
+                      x->op == Op::kPow || x->op == Op::kRandom
+                  ? 10
+                  : 1;
+  });
+  return f;
+}
+
+Expr splat_of(const Value* v) {
+  if (!v->content || v->content->empty()) return Expr();
+  for (const Expr& e : *v->content)
+    if (!is_const(e) || !same(e, v->content->front())) return Expr();
+  return v->content->front();
+}
+
+Expr known_element(const Value& v, const Exprs& index) {
+  if (!v.content || v.content->empty()) return Expr();
+  std::int64_t at = 0;
+  for (std::size_t k = 0; k < index.size(); ++k) {
+    std::int64_t c, d;
+    if (!is_const_int(index[k], c) || !is_const_int(v.shape[k], d) || c < 0 || c >= d) return Expr();
+    at = at * d + c;
+  }
+  return (*v.content)[static_cast<std::size_t>(at)];
+}
+
+}  // namespace sardonyx
