@@ -171,6 +171,7 @@ class Inliner {
     if (bytes_.stores(v)) return "its 8 bits are better stored by the tile kernel before it";
     const bool multiple = consumers_[v].size() > 1;
     if (multiple && reads_tile_output(*l)) return "it is better the epilogue of the tile kernel before it";
+    if (multiple && finishes_sums(v, *l)) return "it is better computed with the sums that it reads";
     if (f.movement && f.loads > 1 && reads_one_part(*l, at)) return nullptr;
     if (f.movement && f.loads > 1)  // concat, pad of several
       return uses == 1 && !repeated && f.loads <= 4 ? nullptr
@@ -183,6 +184,17 @@ class Inliner {
     if (in_reduce && uses == 1) return repeated_beyond_reduce(at) ? "a reduction would compute it repeatedly" : nullptr;
     const bool once = !repeated && (uses == 1 || (consumers_[v].size() == 1 && uses <= 2 && f.cost < 10));
     return once ? nullptr : "recomputing it costs more than storing it";
+  }
+
+  // Whether the loop adds to sums (a depthwise convolution and its residual) that it alone reads, each once: their
+  // kernel stores its result instead of theirs, and each of its consumers reads one tensor instead of several.
+  bool finishes_sums(const Value* v, const LoopOp& l) const {
+    return std::ranges::any_of(loads_of(l.body), [&](const Value* x) {
+      const Node* p = x->producer;
+      const auto* sums = p ? p->as<LoopOp>() : nullptr;
+      return sums && sums->body->has_reduce && x->graph == &g_ && !required_.count(x) && !constants_.count(p) &&
+             consumers_.at(storage_of(x)).size() == 1 && idx::provably_equal(x->elements(), v->elements());
+    });
   }
 
   // Whether the loop replaces some elements of a tile kernel's result (those above the diagonal), and a GEMM reads that

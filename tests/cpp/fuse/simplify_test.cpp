@@ -258,6 +258,20 @@ return %2, %3)",
             3u);
 }
 
+// A depthwise convolution with its residual, which two others read: the convolution's kernel stores the sum.
+TEST(InlineLoops, ResidualsOfSumsAreStoredOnce) {
+  const std::string graph = R"(%0 = input float16[n, 64, 32]
+%1 = constant float16[32, 5] {...}
+%2 = loop float16[b < n, t < 60, c < 32]: float16(sum{r < 5}(float32(%0[b, t + r, c] * %1[c, r])))
+%3 = loop float16[b < n, t < 60, c < 32]: %2[b, t, c] + %0[b, t + 2, c]
+%4 = loop float16[b < n, c < 32, t < 60]: %3[b, t, c] * %3[b, t, c]
+%5 = loop float16[b < n, t < 60, c < 32]: exp(%3[b, t, c])
+)";
+  expect_unchanged("inline_loops", graph + "return %4, %5");
+  EXPECT_THAT(after_pass("inline_loops", graph + "return %2, %4, %5", any_device()),
+              testing::Not(testing::HasSubstr("%5 = ")));  // the sums are stored anyway
+}
+
 // A mask of scores, whose sums and products with values are needed: the product of queries and keys stores it.
 TEST(InlineLoops, MasksThatAProductReadsAreStored) {
   expect_unchanged("inline_loops", R"(%0 = input float16[n, 64]
