@@ -161,7 +161,7 @@ class Inliner {
     const bool required = required_.count(v) > 0;
     if (f.nodes > kMaxNodes) return "its expression is too large";
     if (!fits_consumer(*l, f)) return "the kernel would become too large, or read too many tensors";
-    const bool repeated = in_reduce || repeats(at);
+    const bool repeated = in_reduce || repeats(at) || gathers_more(v, at);
     const int uses = uses_[v];
     if (f.loads == 0 && f.cost <= kCheap) return nullptr;
     if (f.movement && f.loads <= 1 && masks_for_a_tile(v, *l))
@@ -186,15 +186,19 @@ class Inliner {
     return once ? nullptr : "recomputing it costs more than storing it";
   }
 
-  // Whether the loop adds to sums (a depthwise convolution and its residual) that it alone reads, each once: their
-  // kernel stores its result instead of theirs, and each of its consumers reads one tensor instead of several.
+  // Whether the loop adds another tensor to sums (a depthwise convolution and its residual) that it alone reads, each
+  // once: their kernel stores its result instead of theirs, and each of its consumers reads one tensor instead of two.
   bool finishes_sums(const Value* v, const LoopOp& l) const {
-    return std::ranges::any_of(loads_of(l.body), [&](const Value* x) {
+    int sums = 0, others = 0;
+    for (const Value* x : loads_of(l.body)) {
       const Node* p = x->producer;
-      const auto* sums = p ? p->as<LoopOp>() : nullptr;
-      return sums && sums->body->has_reduce && x->graph == &g_ && !required_.count(x) && !constants_.count(p) &&
-             consumers_.at(storage_of(x)).size() == 1 && idx::provably_equal(x->elements(), v->elements());
-    });
+      if ((p && constants_.count(p) > 0) || !idx::provably_nonnegative(x->elements() - v->elements())) continue;
+      const auto* from = p ? p->as<LoopOp>() : nullptr;
+      const bool own = from && from->body->has_reduce && x->graph == &g_ && !required_.count(x) &&
+                       consumers_.at(storage_of(x)).size() == 1 && idx::provably_equal(x->elements(), v->elements());
+      ++(own ? sums : others);
+    }
+    return sums > 0 && others > 0;
   }
 
   // Whether the loop replaces some elements of a tile kernel's result (those above the diagonal), and a GEMM reads that
@@ -300,6 +304,12 @@ class Inliner {
       return !is_const(var->args[0], 1) &&
              std::none_of(at.begin(), at.end(), [&](const Expr& i) { return mentions(i, var); });
     });
+  }
+
+  // Or if the consumer gathers more elements than v has: the features of points for each of their neighbours.
+  bool gathers_more(const Value* v, const Exprs& at) const {
+    return std::ranges::any_of(at, [](const Expr& i) { return i->has_load; }) &&
+           idx::provably_nonnegative(consumer_->outputs[0]->elements() - v->elements() - 1, true);
   }
 
   // The consumer reads v at the very position it writes.
