@@ -40,6 +40,22 @@ return %3, %4)",
                    packing());
 }
 
+// All channels of a plane at a place that is computed: side by side, if the loop's result has them so.
+TEST(PackOperands, ChannelsOfGatheredPlacesAreNeighbours) {
+  expect_pass("pack_operands", R"(%0 = input int64[n]
+%1 = constant float32[16, 64] {...}
+%2 = loop float32[i < n, c < 16]: %1[c, %0[i]] * 2.0
+%3 = loop float32[c < 16, i < n]: %1[c, %0[i]] * 3.0
+return %2, %3)",
+              R"(%0 = input int64[n]
+%1 = constant float32[16, 64] {...}
+%2 = loop float32[c < 16, i < 64] order(1, 0): %1[c, i]
+%3 = loop float32[i < n, c < 16]: %2[c, %0[i]] * 2.0
+%4 = loop float32[c < 16, i < n]: %1[c, %0[i]] * 3.0
+return %3, %4)",
+              packing());
+}
+
 // A convolution along a line of one filter for each channel, channels last.
 TEST(PackOperands, FiltersOfLinesAreStoredAsTheirChannelsAre) {
   expect_pass("pack_operands", R"(%0 = input float32[n, 10, 64]
