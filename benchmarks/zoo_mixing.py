@@ -318,7 +318,7 @@ class BytePatches(nn.Module):
 
 
 class GeneralizedDelta(nn.Module):
-    """RWKV-7's time mixing (Peng et al., 2025), two layers over 32 tokens one by one: a state of 64 x 64 for each head decays by
+    """RWKV-7's time mixing (Peng et al., 2025), two layers over 16 tokens one by one: a state of 64 x 64 for each head decays by
     channel, forgets along one key and learns another."""
 
     def __init__(self, c: int = 512, layers: int = 2, vocabulary: int = 8000, low: int = 64):
@@ -398,7 +398,7 @@ WORDS = tokens(512, 8000)
 #: With inputs of a batch.
 MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs]] = {
     "gated_linear_4": (stack(GatedLinearAttention, 4), WORDS),
-    "ttt_linear_4": (stack(TestTimeLearner, 4), tokens(256, 8000)),
+    "ttt_linear_2": (stack(TestTimeLearner, 2), tokens(256, 8000)),
     "mega_4": (stack(MovingAverages, 4), WORDS),
     "based_4": (stack(TaylorAttention, 4), WORDS),
     "linformer_6": (stack(LowRank, 6), WORDS),
@@ -407,6 +407,6 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs]] = {
     "sinkhorn_4": (stack(SortedBlocks, 4), WORDS),
     "mixture_of_depths_6": (MixtureOfDepths, WORDS),
     "byte_latent_4": (BytePatches, tokens(1024, 256)),
-    "rwkv7_2": (GeneralizedDelta, tokens(32, 8000)),
+    "rwkv7_2": (GeneralizedDelta, tokens(16, 8000)),
     "closed_form_cells": (ClosedFormCells, normal((48, 32), (48, 1))),
 }

@@ -165,13 +165,9 @@ class Filtered(nn.Module):
         self.register_buffer("fall", (taps(12) / taps(12).sum())[None, None].expand(b, 1, -1).contiguous())
 
     def forward(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        b, side = x.shape[0], x.shape[2]
-        weight = self.weight[None] * (self.style(w) + 1)[:, None, :, None, None]
-        weight = weight * (weight.square().sum((2, 3, 4), keepdim=True) + 1e-8).rsqrt()
-        x = (
-            F.conv2d(x.reshape(1, -1, side, side), weight.flatten(0, 1), padding=1, groups=b).view(b, -1, side, side)
-            + self.bias
-        )
+        side, style = x.shape[2], self.style(w) + 1
+        norm = (style.square() @ self.weight.square().sum((2, 3)).t() + 1e-8).rsqrt()
+        x = F.conv2d(x * style[:, :, None, None], self.weight, padding=1) * norm[:, :, None, None] + self.bias
         c, n = x.shape[1], self.rise.shape[2]
         for shape, stride in (((n, 1), (self.up, 1)), ((1, n), (1, self.up))):
             x = F.conv_transpose2d(x, self.rise.view(c, 1, *shape), stride=stride, groups=c)

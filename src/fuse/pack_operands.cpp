@@ -26,6 +26,11 @@ class Packer {
         m->a = operand(m->a, m->k);
         m->b = operand(m->b, m->k);
         refresh_inputs(n);
+      } else if (auto* t = n.as<AttentionOp>()) {
+        g_.origin = n.origin;
+        t->k = operand(t->k, t->vars[4]);
+        t->v = operand(t->v, t->vars[5]);
+        refresh_inputs(n);
       } else if (const auto* c = n.as<ConvOp>()) {
         g_.origin = n.origin;
         n.inputs[1] = weights(n.inputs[1], c->transposed);

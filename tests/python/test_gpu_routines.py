@@ -230,7 +230,7 @@ def test_running_sums_of_few_columns(chip, dtype, shape):
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize(("rows", "of_thread"), [(32, 1), (64, 2), (300, 16)])
+@pytest.mark.parametrize(("rows", "of_thread"), [(40, 2), (64, 2), (300, 16)])
 def test_running_sums_of_computed_short_columns(tmp_path, chip, rows, of_thread):
     """Threads share the rows of a column, because what is computed takes longer than the sums."""
     text = f"""g (float[n, {rows}, 48] x) => (float[n, {rows}, 48] a, float[n, {rows}, 48] b) {{
