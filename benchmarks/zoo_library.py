@@ -87,15 +87,12 @@ LIBRARY: dict[str, Library] = {
     "xlstm_large_2_layers": text("xLSTMModel", **layers(2), num_blocks=2, hidden_size=1024, embedding_dim=1024, num_heads=4, mode="inference", return_last_states=False),
     "nemotron_h_4_layers": text("NemotronHModel", hidden_size=1024, num_attention_heads=8, num_key_value_heads=2, intermediate_size=4096, mamba_num_heads=32, layers_block_type=["linear_attention", "mlp", "full_attention", "mlp"]),
     "olmo_hybrid_2_layers": text("OlmoHybridModel", **layers(2), hidden_size=1280, intermediate_size=3680, num_attention_heads=10, num_key_value_heads=10, linear_num_key_heads=10, linear_num_value_heads=10, layer_types=["linear_attention", "full_attention"]),
-    "kimi_linear_2_layers": text("KimiLinearModel", **layers(2), hidden_size=1024, intermediate_size=3072, num_attention_heads=8, num_key_value_heads=8, linear_num_heads=8, mlp_layer_types=["dense", "dense"], layer_types=["linear_attention", "full_attention"]),
     "gemma3n_6_layers": text("Gemma3nTextModel", **layers(6), hidden_size=1024, num_attention_heads=4, num_key_value_heads=1, intermediate_size=4096, num_kv_shared_layers=2, vocab_size_per_layer_input=32000, layer_types=["sliding_attention", "sliding_attention", "full_attention"] * 2, activation_sparsity_pattern=[0.0] * 6),
     "hrm_text_2_layers": text("HrmTextModel", 128, num_layers_per_stack=2, num_hidden_layers=16, H_cycles=2, L_cycles=2, L_bp_cycles=[2]),
     "big_bird_4": text("BigBirdModel", 1024, **layers(4), attention_type="block_sparse"),
     "codegen_350m_6_layers": text("CodeGenModel", n_embd=1024, n_layer=6, n_head=16, rotary_dim=32),
     "timesformer_4": vision("TimesformerModel", normal((8, 3, 224, 224)), **layers(4)),
     "vjepa2_4": vision("VJEPA2Model", normal((16, 3, 256, 256)), first="pixel_values_videos", **layers(4), frames_per_clip=16, skip_predictor=True),
-    "d_fine_resnet": vision("DFineModel", pictures(3, 640, 640)),
-    "rt_detr_v2": vision("RTDetrV2Model", pictures(3, 640, 640)),
     "lw_detr": vision("LwDetrModel", pictures(3, 512, 512), projector_scale_factors=[1.0], num_feature_levels=1),
     "rf_detr": vision("RfDetrModel", pictures(3, 512, 512)),
     "sew_d_tiny": Library("speech", "SEWDModel", "SEWDConfig", layers(6), normal((32000,))),
@@ -103,8 +100,6 @@ LIBRARY: dict[str, Library] = {
     "parakeet_4": Library("speech", "ParakeetEncoder", "ParakeetEncoderConfig", layers(4), normal((1000, 80))),
     "whisper_encoder_4": Library("speech", "WhisperForAudioClassification", "WhisperConfig", {"d_model": 768, "encoder_layers": 4, "encoder_attention_heads": 12, "encoder_ffn_dim": 3072}, normal((80, 3000))),
     "clap_audio": Library("speech", "ClapAudioModel", "ClapAudioConfig", {"enable_fusion": False}, normal((1, 1001, 64))),
-    "mimi": Library("speech", "MimiModel", "MimiConfig", {}, normal((1, 24000))),
-    "univ_net": Library("speech", "UnivNetModel", "UnivNetConfig", {}, normal((100, 100))),
 }  # fmt: skip
 
 #: As FIELDS of zoo_fields.py.

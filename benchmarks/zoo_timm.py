@@ -120,7 +120,6 @@ MODELS = {
     "resnetv2_50": 224,
     "rexnet_100": 224,
     "rexnetr_100": 224,
-    "samvit_base_patch16_224": 224,
     "sebotnet33ts_256": 256,
     "sedarknet21": 256,
     "sehalonet33ts": 256,
