@@ -409,6 +409,12 @@ def timm_rows() -> list[Architecture]:
     return [Architecture(name, "timm", timm_model(name), images(3, size, size)) for name, size in MODELS.items()]
 
 
+def library_rows() -> list[Architecture]:
+    from zoo_library import LIBRARY
+
+    return [Architecture(name, e.kind, e.make, e.inputs) for name, e in LIBRARY.items()]
+
+
 def field_rows() -> list[Architecture]:
     from zoo_fields import FIELDS
 
@@ -417,4 +423,11 @@ def field_rows() -> list[Architecture]:
 
 def architectures(small: bool = False) -> list[Architecture]:
     """At their real sizes, or `small`: for comparisons of results, on simulated chips too (timm's and other fields' have one size)."""
-    return torchvision_rows(small) + transformers_rows(small) + diffusion_rows(small) + timm_rows() + field_rows()
+    return (
+        torchvision_rows(small)
+        + transformers_rows(small)
+        + library_rows()
+        + diffusion_rows(small)
+        + timm_rows()
+        + field_rows()
+    )

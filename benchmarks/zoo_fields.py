@@ -20,6 +20,7 @@ import zoo_frames
 import zoo_fusions
 import zoo_generators
 import zoo_geometry
+import zoo_grids
 import zoo_hearing
 import zoo_images
 import zoo_instances
@@ -27,10 +28,12 @@ import zoo_labels
 import zoo_languages
 import zoo_makers
 import zoo_matching
+import zoo_mixing
 import zoo_motion
 import zoo_noticing
 import zoo_operators
 import zoo_physics
+import zoo_pictures
 import zoo_policies
 import zoo_reading
 import zoo_relations
@@ -42,10 +45,12 @@ import zoo_sequences
 import zoo_sets
 import zoo_signals
 import zoo_sounds
+import zoo_speakers
 import zoo_structures
 import zoo_tables
 import zoo_texts
 import zoo_views
+import zoo_visits
 import zoo_voices
 
 #: Functions that make the module, and its inputs for a batch.
@@ -89,4 +94,9 @@ FIELDS = (
     | zoo_agents.MODELS
     | zoo_makers.MODELS
     | zoo_noticing.MODELS
+    | zoo_mixing.MODELS
+    | zoo_speakers.MODELS
+    | zoo_pictures.MODELS
+    | zoo_grids.MODELS
+    | zoo_visits.MODELS
 )

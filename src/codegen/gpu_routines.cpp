@@ -22,7 +22,8 @@ constexpr std::int64_t kSortedInShared = sdx::layout::kSortedInShared, kChunk = 
 
 // Of running sums: fewer lines than this are divided, columns of at most so many elements and so many columns have a
 // thread each.
-constexpr std::int64_t kMostPartedLines = 256, kShortColumn = 64, kManyColumns = 65536, kManyStrips = 96;
+constexpr std::int64_t kMostPartedLines = 256, kShortColumn = 64, kShortComputedColumn = 8, kManyColumns = 65536,
+                       kManyStrips = 96;
 
 class Routine : public RoutineWriter {
  public:
@@ -200,9 +201,10 @@ class Routine : public RoutineWriter {
     const auto strips_of = [&](int lanes) {
       return d[0] * idx::ceildiv(inner, lanes * 8 / static_cast<std::int64_t>(size_of(in(0).dtype)));
     };
-    const Expr divided =
-        logical_and(compare(Op::kGt, n, Expr(kShortColumn)), compare(Op::kLt, lines, Expr(kManyColumns)));
-    const bool many = is_const_int(strips_of(kMoreScanLanes), of_many) && of_many >= kManyStrips;
+    // What is computed costs more than the scan: more threads share it.
+    const Expr divided = logical_and(compare(Op::kGt, n, Expr(computed(0) ? kShortComputedColumn : kShortColumn)),
+                                     compare(Op::kLt, lines, Expr(kManyColumns)));
+    const bool many = !computed(0) && is_const_int(strips_of(kMoreScanLanes), of_many) && of_many >= kManyStrips;
     const int lanes = is_const(divided, 0) ? 0 : many ? kMoreScanLanes : kScanLanes;
     const Expr groups = lanes > 0 ? strips_of(lanes) * Expr(kWorkgroup) : lines;
     // Parts are read twice.
@@ -217,7 +219,11 @@ class Routine : public RoutineWriter {
              {0, output(0), sums}, {t, t, "u64"}, {output(0)}, {d[0], n, inner, rows}, groups * count);
       return true;
     }
-    launch(fmt::format("routine_scan_columns<{}, {}, {}>(b0, b1, s0, s1, s2, s3);", lanes,
+    // Few rows are divided among all threads.
+    const std::int64_t segments = kWorkgroup / std::max(lanes, 1);
+    std::int64_t of_thread = 1;
+    while (of_thread < kScanSegment && (!length_known || of_thread * segments < length)) of_thread *= 2;
+    launch(fmt::format("routine_scan_columns<{}, {}, {}, {}>(b0, b1, s0, s1, s2, s3);", lanes, of_thread,
                        !is_const_int(divided, either), how),
            {0, output(0)}, {t, t}, {output(0)}, {d[0], n, inner, select(divided, Expr(1), none)},
            select(columns, select(divided, groups, lines), none));

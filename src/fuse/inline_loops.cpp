@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <set>
 
+#include "fuse/body_facts.h"
 #include "fuse/byte_stores.h"
 #include "fuse/compute_views.h"
 #include "fuse/epilogues.h"
+#include "fuse/narrow_stores.h"
 #include "fuse/reduction_digits.h"
 #include "graph/analysis.h"
 
@@ -23,56 +25,6 @@ constexpr std::int64_t kMostTerms = 8;                    // of a reduction that
 constexpr std::int64_t kFewTerms = 64;                    // of sums that a loop computes in another order
 constexpr std::size_t kMaxReads =
     32;  // tensors that one body reads: the runtime passes 64 pointers to a kernel at most
-
-struct BodyFacts {
-  int cost = 0;  // arithmetic per element, without index arithmetic
-  int loads = 0;
-  std::size_t nodes = 0;
-  bool movement = true;  // only moves elements
-};
-
-// Operations that an element takes for this part of its expression alone; indices are free.
-int cost_of(const Expr& x) {
-  if (x->op == Op::kConst || x->op == Op::kVar || x->op == Op::kSym || x->op == Op::kLoad || x->op == Op::kSelect)
-    return 0;
-  const bool logical =
-      (x->op >= Op::kEq && x->op <= Op::kGe) || x->op == Op::kAnd || x->op == Op::kOr || x->op == Op::kNot;
-  if (!x->has_load && (logical || x->dtype == DType::kInt64)) return 0;
-  const bool function = x->op >= Op::kExp && x->op <= Op::kSigmoid && x->op != Op::kReciprocal && x->op != Op::kSqrt;
-  return function || x->op == Op::kPow || x->op == Op::kRandom ? 10 : 1;
-}
-
-BodyFacts facts_of(const Expr& e) {
-  BodyFacts f;
-  visit(e, [&](const Expr& x) {
-    const int cost = cost_of(x);
-    ++f.nodes;
-    f.loads += x->op == Op::kLoad;
-    f.cost += cost;
-    if (cost > 0 && x->dtype != DType::kInt64) f.movement = false;
-  });
-  return f;
-}
-
-// The value of all elements of a constant, if they are equal (constants of one element, ConstantOfShape, scalars).
-Expr splat_of(const Value* v) {
-  if (!v->content || v->content->empty()) return Expr();
-  for (const Expr& e : *v->content)
-    if (!is_const(e) || !same(e, v->content->front())) return Expr();
-  return v->content->front();
-}
-
-// The element of a value with known content at constant indices; empty if it is not known.
-Expr known_element(const Value& v, const Exprs& index) {
-  if (!v.content || v.content->empty()) return Expr();
-  std::int64_t at = 0;
-  for (std::size_t k = 0; k < index.size(); ++k) {
-    std::int64_t c, d;
-    if (!is_const_int(index[k], c) || !is_const_int(v.shape[k], d) || c < 0 || c >= d) return Expr();
-    at = at * d + c;
-  }
-  return (*v.content)[static_cast<std::size_t>(at)];
-}
 
 class Inliner {
  public:
@@ -209,14 +161,17 @@ class Inliner {
     const bool required = required_.count(v) > 0;
     if (f.nodes > kMaxNodes) return "its expression is too large";
     if (!fits_consumer(*l, f)) return "the kernel would become too large, or read too many tensors";
-    const bool repeated = in_reduce || repeats(at);
+    const bool repeated = in_reduce || repeats(at) || gathers_more(v, at);
     const int uses = uses_[v];
     if (f.loads == 0 && f.cost <= kCheap) return nullptr;
+    if (f.movement && f.loads <= 1 && masks_for_a_tile(v, *l))
+      return "it is better the epilogue of the tile kernel before it";
     if (f.movement && f.loads <= 1) return !required || uses > 1 ? nullptr : "it must be in memory and has one user";
     if (required) return "it must be in memory: an output, a routine or a convolution reads it";
     if (bytes_.stores(v)) return "its 8 bits are better stored by the tile kernel before it";
     const bool multiple = consumers_[v].size() > 1;
     if (multiple && reads_tile_output(*l)) return "it is better the epilogue of the tile kernel before it";
+    if (multiple && finishes_sums(v, *l)) return "it is better computed with the sums that it reads";
     if (f.movement && f.loads > 1 && reads_one_part(*l, at)) return nullptr;
     if (f.movement && f.loads > 1)  // concat, pad of several
       return uses == 1 && !repeated && f.loads <= 4 ? nullptr
@@ -229,6 +184,33 @@ class Inliner {
     if (in_reduce && uses == 1) return repeated_beyond_reduce(at) ? "a reduction would compute it repeatedly" : nullptr;
     const bool once = !repeated && (uses == 1 || (consumers_[v].size() == 1 && uses <= 2 && f.cost < 10));
     return once ? nullptr : "recomputing it costs more than storing it";
+  }
+
+  // Whether the loop adds another tensor to sums (a depthwise convolution and its residual) that it alone reads, each
+  // once: their kernel stores its result instead of theirs, and each of its consumers reads one tensor instead of two.
+  bool finishes_sums(const Value* v, const LoopOp& l) const {
+    int sums = 0, others = 0;
+    for (const Value* x : loads_of(l.body)) {
+      const Node* p = x->producer;
+      if ((p && constants_.count(p) > 0) || !idx::provably_nonnegative(x->elements() - v->elements())) continue;
+      const auto* from = p ? p->as<LoopOp>() : nullptr;
+      const bool own = from && from->body->has_reduce && x->graph == &g_ && !required_.count(x) &&
+                       consumers_.at(storage_of(x)).size() == 1 && idx::provably_equal(x->elements(), v->elements());
+      ++(own ? sums : others);
+    }
+    return sums > 0 && others > 0;
+  }
+
+  // Whether the loop replaces some elements of a tile kernel's result (those above the diagonal), and a GEMM reads that
+  // from memory: then it may be the kernel's epilogue, and other consumers need not repeat it.
+  bool masks_for_a_tile(const Value* v, const LoopOp& l) {
+    if (l.body->op != Op::kSelect || !reads_tile_output(l)) return false;
+    bool in_place = true;
+    visit(l.body, [&](const Expr& x) {
+      in_place = in_place && (x->op != Op::kLoad || idx::provably_equal(idx::linearize(x->args, x->value->shape),
+                                                                        idx::linearize(l.vars, v->shape)));
+    });
+    return in_place && std::ranges::any_of(consumers_[v], [](const Node* n) { return n->as<MatMulOp>() != nullptr; });
   }
 
   // Whether the consumer only moves what the loop computes, sums of few terms (samples of an image, for each channel of
@@ -333,6 +315,12 @@ class Inliner {
       return !is_const(var->args[0], 1) &&
              std::none_of(at.begin(), at.end(), [&](const Expr& i) { return mentions(i, var); });
     });
+  }
+
+  // Or if the consumer gathers more elements than v has: the features of points for each of their neighbours.
+  bool gathers_more(const Value* v, const Exprs& at) const {
+    return std::ranges::any_of(at, [](const Expr& i) { return i->has_load; }) &&
+           idx::provably_nonnegative(consumer_->outputs[0]->elements() - v->elements() - 1, true);
   }
 
   // The consumer reads v at the very position it writes.
@@ -489,6 +477,7 @@ void inline_loops(Graph& g, const FuseOptions& options) {
   // Twice: the first round leaves loops with fewer uses, which the second may inline.
   Inliner(g, keep, false, options, nullptr).run();
   remove_dead_nodes(g);
+  narrow_stores(g);
   Inliner(g, keep, false, options, &options).run();
   remove_dead_nodes(g);
 }

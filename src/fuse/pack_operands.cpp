@@ -26,12 +26,17 @@ class Packer {
         m->a = operand(m->a, m->k);
         m->b = operand(m->b, m->k);
         refresh_inputs(n);
+      } else if (auto* t = n.as<AttentionOp>()) {
+        g_.origin = n.origin;
+        t->k = operand(t->k, t->vars[4]);
+        t->v = operand(t->v, t->vars[5]);
+        refresh_inputs(n);
       } else if (const auto* c = n.as<ConvOp>()) {
         g_.origin = n.origin;
         n.inputs[1] = weights(n.inputs[1], c->transposed);
-      } else if (auto* l = n.as<LoopOp>(); l && l->body->has_reduce) {
+      } else if (auto* l = n.as<LoopOp>()) {
         g_.origin = n.origin;
-        l->body = window_weights(*l, n.outputs[0]);
+        l->body = l->body->has_reduce ? window_weights(*l, n.outputs[0]) : gathered_lines(*l, n.outputs[0]);
         refresh_inputs(n);
       }
     }
@@ -67,15 +72,39 @@ class Packer {
     return load(copy, copy->dtype, e->args);
   }
 
-  // Weights of windows (depthwise convolutions) that neighbouring outputs of a loop read at a stride: reordered so that
-  // neighbouring outputs read neighbouring weights, and packs can be loaded.
-  Expr window_weights(const LoopOp& l, const Value* out) {
+  // The variable along which neighbouring elements of a loop's result, or of its only transposed copy, are stored;
+  // empty if it has one element.
+  Expr inner_of(const LoopOp& l, const Value* out) {
     std::vector<int> order = out->storage_order;
     if (order.empty())
       for (int d = 0; d < out->rank(); ++d) order.push_back(d);
     while (!order.empty() && is_const(out->shape[static_cast<std::size_t>(order.back())], 1)) order.pop_back();
-    if (order.empty()) return l.body;
-    const Expr inner = l.vars[innermost(out, static_cast<std::size_t>(order.back()))];
+    return order.empty() ? Expr() : l.vars[innermost(out, static_cast<std::size_t>(order.back()))];
+  }
+
+  // Constants of which neighbouring outputs read the same places of other lines (channels of an image that is sampled):
+  // reordered so that these are neighbours.
+  Expr gathered_lines(const LoopOp& l, const Value* out) {
+    bool gathers = false;
+    visit(l.body, [&](const Expr& x) { gathers = gathers || is_gather(x); });
+    const Expr inner = gathers ? inner_of(l, out) : Expr();
+    if (!inner) return l.body;
+    return rewrite(l.body, [&](const Expr& x) -> Expr {
+      if (!x->has_load) return x;
+      return is_gather(x) ? operand(x, inner) : Expr();
+    });
+  }
+
+  static bool is_gather(const Expr& x) {
+    return x->op == Op::kLoad && x->args.size() > 1 &&
+           std::ranges::any_of(x->args, [](const Expr& i) { return i->has_load; });
+  }
+
+  // Weights of windows (depthwise convolutions) that neighbouring outputs of a loop read at a stride: reordered so that
+  // neighbouring outputs read neighbouring weights, and packs can be loaded.
+  Expr window_weights(const LoopOp& l, const Value* out) {
+    const Expr inner = inner_of(l, out);
+    if (!inner) return l.body;
     return rewrite(l.body, [&](const Expr& x) -> Expr {
       if (!x->has_reduce) return x;
       if (x->op != Op::kReduce || !is_window(x, inner)) return Expr();

@@ -165,9 +165,11 @@ class Padder {
         uses_.at(v).size() != 1)
       return false;
     const std::vector<Value*> loads = loads_of(l->body);
-    return l->body->op == Op::kLoad || std::none_of(loads.begin(), loads.end(), [](const Value* x) {
+    return l->body->op == Op::kLoad || std::none_of(loads.begin(), loads.end(), [&](const Value* x) {
              const Node* n = x->producer;
-             return n && (n->as<MatMulOp>() || n->as<ConvOp>() || n->as<AttentionOp>());
+             const bool tile = n && (n->as<MatMulOp>() || n->as<ConvOp>() || n->as<AttentionOp>());
+             // An epilogue has as many elements as its kernel's result: what concatenates several tensors is none.
+             return tile && !idx::provably_nonnegative(v->elements() - x->elements() - 1, true);
            });
   }
 

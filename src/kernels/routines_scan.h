@@ -239,12 +239,12 @@ static SDX_SHARED A scan_columns_scratch[2][N];
 enum class ScanPart { kAll, kTotals, kScan };
 
 /// Columns by workgroups: W neighbouring threads have V columns each, the others divide the rows into segments of
-/// kSegment. The next rows are loaded while these are scanned. `totals`: for parts of `part` rows, their columns' sums.
-template <u32 W, u32 V, bool Product, bool Exclusive, bool Reverse, ScanPart Part, class I, class X, class T>
+/// Rows. The next rows are loaded while these are scanned. `totals`: for parts of `part` rows, their columns' sums.
+template <u32 W, u32 V, u32 Rows, bool Product, bool Exclusive, bool Reverse, ScanPart Part, class I, class X, class T>
 SDX_FN void scan_strips(X x, T* y, u64* totals, I outer, I n, I inner, I part) {
   using S = Scan<Product, T>;
   using A = typename S::A;
-  constexpr u32 kSegment = layout::kScanSegment, kSegments = kThreads / W, kWaves = kThreads / kWave;
+  constexpr u32 kSegment = Rows, kSegments = kThreads / W, kWaves = kThreads / kWave;
   const auto combine = [](A a, A b) { return S::combine(a, b); };
   const u32 place = thread_id() % W, segment = thread_id() / W, lane = thread_id() % kWave, wave = thread_id() / kWave;
   const I strips = (inner + W * V - 1) / (W * V);
@@ -326,15 +326,17 @@ SDX_FN void scan_strips(X x, T* y, u64* totals, I outer, I n, I inner, I part) {
   }
 }
 
-/// Lanes: those of scan_strips(), or 0 for one thread per line. Both: as `strips` says.
-template <u32 Lanes, bool Both, bool Product, bool Exclusive, bool Reverse, class X, class T>
+/// Lanes: those of scan_strips(), or 0 for one thread per line; Rows: of a thread of scan_strips(). Both: as `strips`
+/// says.
+template <u32 Lanes, u32 Rows, bool Both, bool Product, bool Exclusive, bool Reverse, class X, class T>
 SDX_FN void routine_scan_columns(X x, T* y, i64 outer, i64 n, i64 inner, i64 strips) {
   constexpr u32 V = 8 / sizeof(T);
   constexpr bool anywhere = kPacksAnywhere<X, V> && kPacksAnywhere<const T*, V>;
   const bool packs = anywhere || (has_packs<V>(x) && aligned(y) && inner % V == 0);
   if constexpr (Lanes > 0)
     if (packs && (!Both || strips))
-      return scan_strips<Lanes, V, Product, Exclusive, Reverse, ScanPart::kAll, i64>(x, y, nullptr, outer, n, inner, n);
+      return scan_strips<Lanes, V, Rows, Product, Exclusive, Reverse, ScanPart::kAll, i64>(x, y, nullptr, outer, n,
+                                                                                           inner, n);
   if constexpr (Lanes == 0 || Both || !anywhere) scan_threads<Product, Exclusive, Reverse>(x, y, outer, n, inner);
 }
 
@@ -342,14 +344,14 @@ SDX_FN void routine_scan_columns(X x, T* y, i64 outer, i64 n, i64 inner, i64 str
 /// each part.
 template <u32 Lanes, bool Product, bool Reverse, class T>
 SDX_FN void routine_scan_column_totals(const T* x, u64* totals, i64 outer, i64 n, i64 inner, i64 part) {
-  scan_strips<Lanes, 8 / sizeof(T), Product, false, Reverse, ScanPart::kTotals, u32>(x, (T*)nullptr, totals, i32(outer),
-                                                                                     i32(n), i32(inner), i32(part));
+  scan_strips<Lanes, 8 / sizeof(T), layout::kScanSegment, Product, false, Reverse, ScanPart::kTotals, u32>(
+      x, (T*)nullptr, totals, i32(outer), i32(n), i32(inner), i32(part));
 }
 /// And the scan of each part.
 template <u32 Lanes, bool Product, bool Exclusive, bool Reverse, class T>
 SDX_FN void routine_scan_column_parts(const T* x, T* y, const u64* totals, i64 outer, i64 n, i64 inner, i64 part) {
-  scan_strips<Lanes, 8 / sizeof(T), Product, Exclusive, Reverse, ScanPart::kScan, u32>(x, y, (u64*)totals, i32(outer),
-                                                                                       i32(n), i32(inner), i32(part));
+  scan_strips<Lanes, 8 / sizeof(T), layout::kScanSegment, Product, Exclusive, Reverse, ScanPart::kScan, u32>(
+      x, y, (u64*)totals, i32(outer), i32(n), i32(inner), i32(part));
 }
 
 }  // namespace sdx

@@ -223,29 +223,71 @@ class Einsum {
     const auto innermost =
         std::find_if(output_.rbegin(), output_.rend(), [&](Label l) { return contains(m, l) || contains(n, l); });
     if (!n.empty() && innermost != output_.rend() && contains(m, *innermost)) return contract(b, a, needed);
-    Labels out = batch;
-    out.insert(out.end(), m.begin(), m.end());
-    out.insert(out.end(), n.begin(), n.end());
-    if (summed.empty() || !is_float(a.v->dtype)) return {product(a, b, out, summed), out};
-    const auto joined = [](Labels x, const Labels& y, const Labels& z) {
-      x.insert(x.end(), y.begin(), y.end());
-      x.insert(x.end(), z.begin(), z.end());
-      return x;
-    };
+    if (summed.empty() || !is_float(a.v->dtype)) {
+      const Labels out = joined(batch, m, n);
+      return {product(a, b, out, summed), out};
+    }
+    // The matrices of a batch, in the order of the output, and those of one operand only, which all share the other's.
+    Labels matrices = batch;
+    if (const Labels of_a = take_outer(a, m, n, summed); !of_a.empty())
+      matrices = in_output_order(joined(batch, of_a, {}));
+    else if (const Labels of_b = take_outer(b, n, m, summed); !of_b.empty())
+      matrices = in_output_order(joined(batch, of_b, {}));
     const auto size = [&](const Labels& ls) {
       Expr p = 1;
       for (Label l : ls) p = p * sizes_.at(l);
       return p;
     };
-    const auto shape = [&](const Labels& outer, const Exprs& inner) {
-      Exprs s;
-      for (Label l : outer) s.push_back(sizes_.at(l));
-      s.insert(s.end(), inner.begin(), inner.end());
-      return s;
+    const auto matrix = [&](const Operand& o, const Labels& rows, const Labels& columns) {
+      Labels order;
+      Exprs shape;
+      for (Label l : matrices) {
+        const bool own = contains(o.labels, l);
+        if (own) order.push_back(l);
+        shape.push_back(own ? sizes_.at(l) : Expr(1));
+      }
+      shape.push_back(size(rows));
+      shape.push_back(size(columns));
+      return tensor::reshape(g_, permuted(o, joined(order, rows, columns)).v, shape);
     };
-    Value* left = tensor::reshape(g_, permuted(a, joined(batch, m, summed)).v, shape(batch, {size(m), size(summed)}));
-    Value* right = tensor::reshape(g_, permuted(b, joined(batch, summed, n)).v, shape(batch, {size(summed), size(n)}));
-    return {tensor::reshape(g_, tensor::matmul(g_, left, right), shape(out, {})), out};
+    const Labels out = joined(matrices, m, n);
+    Exprs shape;
+    for (Label l : out) shape.push_back(sizes_.at(l));
+    return {tensor::reshape(g_, tensor::matmul(g_, matrix(a, m, summed), matrix(b, summed, n)), shape), out};
+  }
+
+  Labels in_output_order(Labels l) const {
+    std::ranges::stable_sort(l, {}, [&](Label x) { return std::ranges::find(output_, x) - output_.begin(); });
+    return l;
+  }
+
+  static Labels joined(Labels x, const Labels& y, const Labels& z) {
+    x.insert(x.end(), y.begin(), y.end());
+    x.insert(x.end(), z.begin(), z.end());
+    return x;
+  }
+
+  // Of the labels that only `o` has, those of dims outside of the summed ones, where others are inside: there each has
+  // a matrix of its own, as a batch has, because all of them as rows or columns of one matrix would have to be copied
+  // side by side. They are taken out of `own`. None if the result would have to be rearranged: it has `others` outside.
+  Labels take_outer(const Operand& o, Labels& own, const Labels& others, const Labels& summed) const {
+    constexpr double kLeastLines = 32;
+    Labels outer, inner;
+    bool inside = false;
+    for (Label l : o.labels) {
+      inside |= contains(summed, l);
+      if (contains(own, l)) (inside ? inner : outer).push_back(l);
+    }
+    double lines = 1;
+    for (Label l : inner) lines *= typical(sizes_.at(l));
+    if (outer.empty() || lines < kLeastLines) return {};
+    Labels all = joined(outer, others, inner);
+    std::erase_if(all, [&](Label l) { return !contains(output_, l); });
+    const Labels sorted = in_output_order(all);
+    for (std::size_t k = 0; k < outer.size() && k < sorted.size(); ++k)
+      if (!contains(outer, sorted[k])) return {};
+    own = inner;
+    return outer;
   }
 
   // Elements multiplied by label and summed over `summed`.

@@ -13,6 +13,10 @@ CASES = {
     "no shared label": ("i,j,k->ikj", [(5,), (6,), (7,)]),
     "four operands": ("bi,bj,ijk,kl->bl", [("n", 20), ("n", 30), (20, 30, 8), (8, 4)]),
     "a label that is only summed": ("bxy,yz,zw->bw", [("n", 6, 7), (7, 20), (20, 3)]),
+    "matrices of one operand": ("bnd,nk->bkd", [("n", 40, 48), (40, 6)]),
+    "matrices of one operand within a batch": ("bhnd,hnk->bhkd", [("n", 3, 20, 40), (3, 20, 5)]),
+    "matrices of the left operand": ("bnd,nk->bdk", [("n", 40, 48), (40, 6)]),
+    "matrices inside of the other's rows": ("bnd,nk->kbd", [("n", 40, 48), (40, 6)]),
     "five operands": ("ab,bc,cd,de,ef->af", [(30, 2), (2, 30), (30, 2), (2, 30), (30, 2)]),
 }
 
@@ -44,3 +48,11 @@ def test_products_of_large_operands_are_not_stored():
     model = sardonyx.compile(model_of(equation, shapes), device="sim:gfx942")
     steps = model.traffic({f"x{k}": s for k, s in enumerate(shapes)})
     assert max(s.bytes_written for s in steps) == 4 * 1000 * 32 * 3
+
+
+@pytest.mark.parametrize("equation", ["bnd,nk->bkd", "nk,bnd->bkd", "bnd,nk->bdk"])
+def test_matrices_of_one_operand_are_not_copied_side_by_side(equation):
+    """A projection along the tokens of each sequence is a product for each, not one of all sequences' columns."""
+    shapes = [("n", 64, 48), (64, 16)] if equation.startswith("b") else [(64, 16), ("n", 64, 48)]
+    model = sardonyx.compile(model_of(equation, shapes), device="sim:gfx942")
+    assert len(model.kernels()) == 1

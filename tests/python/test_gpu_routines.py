@@ -230,6 +230,24 @@ def test_running_sums_of_few_columns(chip, dtype, shape):
 
 
 @pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize(("rows", "of_thread"), [(40, 2), (64, 2), (300, 16)])
+def test_running_sums_of_computed_short_columns(tmp_path, chip, rows, of_thread):
+    """Threads share the rows of a column, because what is computed takes longer than the sums."""
+    text = f"""g (float[n, {rows}, 48] x) => (float[n, {rows}, 48] a, float[n, {rows}, 48] b) {{
+      axis = Constant <value = int64 {{1}}> ()
+      s = Sigmoid (x)
+      e = Exp (s)
+      t = Tanh (s)
+      a = CumSum (e, axis)
+      b = CumSum <exclusive = 1, reverse = 1> (t, axis)
+    }}"""
+    compare(text, chip, {"x": rand(np.float32, 3, rows, 48, scale=2)}, rtol=1e-5, atol=1e-5)
+    onnx.save(parse(text), tmp_path / "m.onnx")
+    source = cli("inspect", tmp_path / "m.onnx", "--source", "--device", f"sim:{chip}", "--cache-dir", tmp_path)
+    assert source.count(f"routine_scan_columns<8, {of_thread}, ") == 2
+
+
+@pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("dtype", ["float", "float16", "int8", "int64", "double"])
 @pytest.mark.parametrize("reduction", ["none", "add", "mul", "min", "max"])
 def test_scatter(chip, dtype, reduction):

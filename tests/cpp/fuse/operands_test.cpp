@@ -40,6 +40,34 @@ return %3, %4)",
                    packing());
 }
 
+TEST(PackOperands, LearnedKeysHaveTheElementsOfAHeadInnermost) {
+  const auto graph = [](const char* copy, const char* keys) {
+    return fmt::format(R"(%0 = input float16[n, 8, 64, 32]
+%1 = constant float16[8, 32, 48] {{...}}
+{}%9 = attention float16[n, 8, 64, 32] over [b < n, h < 8, s < 64, t < 48, d < 32, e < 32] {{scale = 1.0, q = %0[b, h, s, d], k = {}[h, d, t], v = {}[h, e, t]}}
+return %9)",
+                       copy, keys, keys);
+  };
+  expect_pass("pack_operands", graph("", "%1"),
+              graph("%2 = loop float16[h < 8, d < 32, t < 48] order(0, 2, 1): %1[h, d, t]\n", "%2"), packing());
+}
+
+// All channels of a plane at a place that is computed: side by side, if the loop's result has them so.
+TEST(PackOperands, ChannelsOfGatheredPlacesAreNeighbours) {
+  expect_pass("pack_operands", R"(%0 = input int64[n]
+%1 = constant float32[16, 64] {...}
+%2 = loop float32[i < n, c < 16]: %1[c, %0[i]] * 2.0
+%3 = loop float32[c < 16, i < n]: %1[c, %0[i]] * 3.0
+return %2, %3)",
+              R"(%0 = input int64[n]
+%1 = constant float32[16, 64] {...}
+%2 = loop float32[c < 16, i < 64] order(1, 0): %1[c, i]
+%3 = loop float32[i < n, c < 16]: %2[c, %0[i]] * 2.0
+%4 = loop float32[c < 16, i < n]: %1[c, %0[i]] * 3.0
+return %3, %4)",
+              packing());
+}
+
 // A convolution along a line of one filter for each channel, channels last.
 TEST(PackOperands, FiltersOfLinesAreStoredAsTheirChannelsAre) {
   expect_pass("pack_operands", R"(%0 = input float32[n, 10, 64]

@@ -147,6 +147,26 @@ return %5)",
   EXPECT_THAT(text, Not(HasSubstr("select(i1 < 36, max(")));
 }
 
+// A concatenation is no epilogue, because it has more elements than the product: it writes the zeros itself.
+TEST(PadGemmK, ConcatenationsWithProductsWriteTheZeros) {
+  expect_pass("pad_gemm_k", R"(%0 = input float16[n, 64]
+%1 = constant float16[64, 32] {...}
+%2 = constant float16[36, 40] {...}
+%3 = matmul float16[i < n, j < 32; k < 64]: %0[i, k], %1[k, j]
+%4 = loop float16[i < n, j < 36]: select(j < 32, %3[i, j] * 2.0:float16, %0[i, j - 32])
+%5 = matmul float16[i < n, j < 40; k < 36]: %4[i, k], %2[k, j]
+return %5)",
+              R"(%0 = input float16[n, 64]
+%1 = constant float16[64, 32] {...}
+%2 = constant float16[36, 40] {...}
+%3 = matmul float16[i < n, j < 32; k < 64]: %0[i, k], %1[k, j]
+%4 = loop float16[k < 40, j < 40]: select(k < 36, %2[k, j], 0.0:float16)
+%5 = loop float16[i < n, k < 40]: select(k < 36, select(k < 32, %3[i, k] * 2.0:float16, %0[i, k - 32]), 0.0:float16)
+%6 = matmul float16[i < n, j < 40; k < 40]: %5[i, k], %4[k, j]
+return %6)",
+              padding_k());
+}
+
 // Lines that overlap would be several times as large.
 TEST(PadGemmK, OperandsThatRepeatElementsStay) {
   const char* text = R"(%0 = input float16[n, 243]

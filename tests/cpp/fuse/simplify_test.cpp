@@ -269,6 +269,64 @@ return %2, %3)",
             3u);
 }
 
+// A depthwise convolution with its residual, which two others read: the convolution's kernel stores the sum.
+TEST(InlineLoops, ResidualsOfSumsAreStoredOnce) {
+  const std::string graph = R"(%0 = input float16[n, 64, 32]
+%1 = constant float16[32, 5] {...}
+%2 = loop float16[b < n, t < 60, c < 32]: float16(sum{r < 5}(float32(%0[b, t + r, c] * %1[c, r])))
+%3 = loop float16[b < n, t < 60, c < 32]: %2[b, t, c] + %0[b, t + 2, c]
+%4 = loop float16[b < n, c < 32, t < 60]: %3[b, t, c] * %3[b, t, c]
+%5 = loop float16[b < n, t < 60, c < 32]: exp(%3[b, t, c])
+)";
+  expect_unchanged("inline_loops", graph + "return %4, %5");
+  EXPECT_THAT(after_pass("inline_loops", graph + "return %2, %4, %5", any_device()),
+              testing::Not(testing::HasSubstr("%5 = ")));  // the sums are stored anyway
+}
+
+// Features of points for each of their neighbours are computed once for each point.
+TEST(InlineLoops, WhatIsGatheredSeveralTimesIsStored) {
+  const auto text = [](int neighbours) {
+    return fmt::format(R"(%0 = input float32[n, 32]
+%1 = input int64[n, {0}]
+%2 = loop float32[i < n, c < 32]: exp(%0[i, c] * %0[i, c]) + 1.0
+%3 = loop float32[i < n, k < {0}, c < 32]: %2[%1[i, k], c]
+return %3)",
+                       neighbours);
+  };
+  expect_unchanged("inline_loops", text(16));
+  EXPECT_THAT(after_pass("inline_loops", text(1), any_device()), testing::Not(testing::HasSubstr("%3 = ")));
+}
+
+// A mask of scores, whose sums and products with values are needed: the product of queries and keys stores it.
+TEST(InlineLoops, MasksThatAProductReadsAreStored) {
+  expect_unchanged("inline_loops", R"(%0 = input float16[n, 64]
+%1 = input float16[64, 64]
+%2 = matmul float16[i < n, j < 64; k < 64]: %0[i, k], %1[k, j]
+%3 = loop float16[i < n, j < 64]: select(j <= i, %2[i, j], 0.0:float16)
+%4 = matmul float16[i < n, j < 64; k < 64]: %3[i, k], %1[k, j]
+%5 = loop float32[i < n]: sum{r < 64}(float32(%3[i, r]))
+return %4, %5)");
+}
+
+// A loop that is too large for its reader stores what the reader would convert it to, and a product reads that.
+TEST(InlineLoops, LargeExpressionsAreStoredNarrow) {
+  std::string sum = "exp(%0[j, i])";
+  for (int k = 1; k < 150; ++k) sum += fmt::format(" + exp(%0[j, i] * {}.0)", k + 1);
+  const auto text = [&](const std::string& returned) {
+    return fmt::format(R"(%0 = input float32[n, 8]
+%1 = input float16[8, 16]
+%2 = loop float32[i < 8, j < n]: {}
+%3 = loop float16[i < n, j < 8]: float16(%2[j, i])
+%4 = matmul float16[i < n, j < 16; k < 8]: %3[i, k], %1[k, j]
+return {})",
+                       sum, returned);
+  };
+  const std::string out = after_pass("inline_loops", text("%4"), any_device());
+  EXPECT_THAT(out, testing::HasSubstr("%2 = loop float16[i0 < 8, i1 < n]: float16("));
+  EXPECT_THAT(out, testing::HasSubstr("%3 = matmul float16[i0 < n, i1 < 16; i2 < 8]: %2[i2, i0], %1[i2, i1]"));
+  expect_unchanged("inline_loops", text("%2, %4"));
+}
+
 TEST(InlineLoops, OutputsAreStored) {
   const char* graph = R"(%0 = input float32[n]
 %1 = loop float32[i < n]: exp(%0[i]) @"exp"
