@@ -28,15 +28,19 @@ class Packer {
         refresh_inputs(n);
       } else if (auto* t = n.as<AttentionOp>()) {
         g_.origin = n.origin;
-        t->k = operand(t->k, t->vars[4]);
-        t->v = operand(t->v, t->vars[5]);
+        const Expr k = operand(t->k, t->vars[4]), v = operand(t->v, t->vars[5]);
+        if (k.get() == t->k.get() && v.get() == t->v.get()) continue;
+        t->k = k;
+        t->v = v;
         refresh_inputs(n);
       } else if (const auto* c = n.as<ConvOp>()) {
         g_.origin = n.origin;
         n.inputs[1] = weights(n.inputs[1], c->transposed);
       } else if (auto* l = n.as<LoopOp>()) {
         g_.origin = n.origin;
-        l->body = l->body->has_reduce ? window_weights(*l, n.outputs[0]) : gathered_lines(*l, n.outputs[0]);
+        const Expr body = l->body->has_reduce ? window_weights(*l, n.outputs[0]) : gathered_lines(*l, n.outputs[0]);
+        if (body.get() == l->body.get()) continue;  // an epilogue has inputs that its body does not mention
+        l->body = body;
         refresh_inputs(n);
       }
     }
