@@ -230,6 +230,20 @@ TEST(FillChannels, ChannelsThatAreNoVectorsOfTheCopyEngineStay) {
     expect_unchanged("fill_channels", text, copying());
 }
 
+// The last loop of an epilogue lists what the whole epilogue loads, also what its own body does not mention.
+TEST(PackOperands, OtherLoopsKeepTheirInputs) {
+  const auto g = parse_graph(R"(%0 = input float32[n, 8]
+%1 = loop float32[i < n, j < 8]: %0[i, j] * 2.0
+%2 = loop float32[i < n, j < 8]: %0[i, j] + 1.0
+return %1, %2)");
+  Node& tail = *g->outputs[1]->producer;
+  tail.inputs.push_back(g->outputs[0]);
+  const FuseOptions options = any_device();
+  PassState state{*g, options, {}};
+  pass_named("pack_operands").run(state);
+  EXPECT_EQ(tail.inputs, (std::vector<Value*>{g->inputs[0], g->outputs[0]}));
+}
+
 FuseOptions folding() {
   FuseOptions o = filling();
   o.fold_outputs = true;
