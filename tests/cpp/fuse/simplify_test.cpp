@@ -406,6 +406,19 @@ return %2)",
               shrinking());
 }
 
+TEST(ShrinkRepeats, ProductsThatHeadsShare) {
+  const auto graph = [](int heads, int computed, const char* read) {
+    return fmt::format(R"(%0 = input float16[n, 64, 32]
+%1 = input float16[n, {0}, 64, 64]
+%2 = matmul float16[b < n, h < {1}, i < 64, j < 64; k < 32]: %0[b, i, k], %0[b, j, k]
+%3 = loop float16[b < n, h < {0}, i < 64, j < 64]: %2[b, {2}, i, j] * %1[b, h, i, j]
+return %3)",
+                       heads, computed, read);
+  };
+  expect_pass("shrink_repeats", graph(24, 24, "h"), graph(24, 1, "0"), shrinking());
+  expect_unchanged("shrink_repeats", graph(2, 2, "h"), shrinking());
+}
+
 TEST(ShrinkRepeats, OutputsAndReadersOfWholeTensorsKeepTheirShape) {
   expect_unchanged("shrink_repeats", R"(%0 = input float32[4]
 %1 = loop float32[i < 8, j < 4]: exp(%0[j])
