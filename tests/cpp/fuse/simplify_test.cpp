@@ -274,16 +274,20 @@ TEST(InlineLoops, ResidualsOfSumsAreStoredOnce) {
 
 // Features of points for each of their neighbours are computed once for each point.
 TEST(InlineLoops, WhatIsGatheredSeveralTimesIsStored) {
-  const auto text = [](int neighbours) {
+  const auto text = [](int neighbours, const char* feature) {
     return fmt::format(R"(%0 = input float32[n, 32]
 %1 = input int64[n, {0}]
-%2 = loop float32[i < n, c < 32]: exp(%0[i, c] * %0[i, c]) + 1.0
+%2 = loop float32[i < n, c < 32]: {1}
 %3 = loop float32[i < n, k < {0}, c < 32]: %2[%1[i, k], c]
 return %3)",
-                       neighbours);
+                       neighbours, feature);
   };
-  expect_unchanged("inline_loops", text(16));
-  EXPECT_THAT(after_pass("inline_loops", text(1), any_device()), testing::Not(testing::HasSubstr("%3 = ")));
+  const auto stays = testing::HasSubstr("%3 = ");
+  expect_unchanged("inline_loops", text(16, "exp(%0[i, c] * %0[i, c]) + 1.0"));
+  EXPECT_THAT(after_pass("inline_loops", text(1, "exp(%0[i, c] * %0[i, c]) + 1.0"), any_device()), testing::Not(stays));
+  // Cheap ones too, if there are many neighbours.
+  expect_unchanged("inline_loops", text(16, "%0[i, c] + 1.0"));
+  EXPECT_THAT(after_pass("inline_loops", text(2, "%0[i, c] + 1.0"), any_device()), testing::Not(stays));
 }
 
 // A mask of scores, whose sums and products with values are needed: the product of queries and keys stores it.
