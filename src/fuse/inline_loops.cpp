@@ -21,6 +21,7 @@ constexpr int kCheap = 4;                                 // operations that may
 constexpr int kLoad = 4;                                  // operations in the time of a load from a cache
 constexpr std::size_t kFewLoads = 6;                      // of what is repeated where arithmetic is cheap
 constexpr std::size_t kMaxConsumerNodes = 2 * kMaxNodes;  // of the consumer, with what is inlined into it
+constexpr std::int64_t kOftenGathered = 4;                // times that even a cheap value is not computed again
 constexpr std::int64_t kMostTerms = 8;                    // of a reduction that is written out
 constexpr std::int64_t kFewTerms = 64;                    // of sums that a loop computes in another order
 constexpr std::size_t kMaxReads =
@@ -176,6 +177,7 @@ class Inliner {
     if (f.movement && f.loads > 1)  // concat, pad of several
       return uses == 1 && !repeated && f.loads <= 4 ? nullptr
                                                     : "it selects from several tensors, and is used repeatedly";
+    if (!f.movement && gathers_more(v, at, kOftenGathered)) return "it is gathered many times";
     if (is_cheap_to_repeat(v, *l, at)) return nullptr;
     // Overlapping windows would load both operands of a sum again for each tap.
     if (in_reduce && f.loads > 1 && repeated_beyond_reduce(at)) return "overlapping windows would load it repeatedly";
@@ -317,10 +319,10 @@ class Inliner {
     });
   }
 
-  // Or if the consumer gathers more elements than v has: the features of points for each of their neighbours.
-  bool gathers_more(const Value* v, const Exprs& at) const {
+  // Or if the consumer gathers more elements than v has `times`: the features of points for each of their neighbours.
+  bool gathers_more(const Value* v, const Exprs& at, std::int64_t times = 1) const {
     return std::ranges::any_of(at, [](const Expr& i) { return i->has_load; }) &&
-           idx::provably_nonnegative(consumer_->outputs[0]->elements() - v->elements() - 1, true);
+           idx::provably_nonnegative(consumer_->outputs[0]->elements() - Expr(times) * v->elements() - 1, true);
   }
 
   // The consumer reads v at the very position it writes.

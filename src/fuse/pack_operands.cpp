@@ -38,10 +38,13 @@ class Packer {
         n.inputs[1] = weights(n.inputs[1], c->transposed);
       } else if (auto* l = n.as<LoopOp>()) {
         g_.origin = n.origin;
-        const Expr body = l->body->has_reduce ? window_weights(*l, n.outputs[0]) : gathered_lines(*l, n.outputs[0]);
-        if (body.get() == l->body.get()) continue;  // an epilogue has inputs that its body does not mention
-        l->body = body;
-        refresh_inputs(n);
+        if (l->body->has_reduce) {
+          l->body = window_weights(*l, n.outputs[0]);
+          refresh_inputs(n);
+        } else if (reads_its_inputs(n, *l)) {
+          l->body = gathered_lines(*l, n.outputs[0]);
+          refresh_inputs(n);
+        }
       }
     }
     g_.origin.clear();
@@ -84,6 +87,12 @@ class Packer {
       for (int d = 0; d < out->rank(); ++d) order.push_back(d);
     while (!order.empty() && is_const(out->shape[static_cast<std::size_t>(order.back())], 1)) order.pop_back();
     return order.empty() ? Expr() : l.vars[innermost(out, static_cast<std::size_t>(order.back()))];
+  }
+
+  // Whether all inputs are tensors that the body names: of an epilogue, some may be copies of these in another order.
+  static bool reads_its_inputs(const Node& n, const LoopOp& l) {
+    const std::vector<Value*> loads = loads_of(l.body);
+    return std::ranges::all_of(n.inputs, [&](const Value* i) { return std::ranges::find(loads, i) != loads.end(); });
   }
 
   // Constants of which neighbouring outputs read the same places of other lines (channels of an image that is sampled):

@@ -9,6 +9,8 @@
 namespace sardonyx {
 namespace {
 
+constexpr std::int64_t kFewMatrices = 3;  // equal products: fewer operations are not worth a launch of what reads them
+
 using Repeated = std::unordered_map<const Value*, std::vector<bool>>;  // dims that became 1
 
 // Whether the body can be evaluated even where the dim has no elements: otherwise a fixed index into a tensor that is
@@ -24,6 +26,22 @@ bool reads_what_exists(const Expr& body) {
   });
   return safe;
 }
+
+// Which of the variables none of the expressions mentions, of more than `few` values; none if they may read what does
+// not exist.
+std::vector<bool> repeats(const Exprs& vars, const Exprs& of, std::int64_t few) {
+  std::vector<bool> dims(vars.size(), false);
+  if (of.empty() || !std::ranges::all_of(of, reads_what_exists)) return dims;
+  for (std::size_t k = 0; k < dims.size(); ++k) {
+    std::int64_t size = 0;
+    dims[k] = !is_const(vars[k]) && (!is_const_int(vars[k]->args[0], size) || size > few) &&
+              std::ranges::none_of(of, [&](const Expr& e) { return mentions(e, vars[k]); });
+  }
+  return dims;
+}
+
+// Of a product of matrices that are no groups' (which read rows by number).
+Exprs operands_of(const MatMulOp& m) { return m.end ? Exprs() : Exprs{m.a, m.b}; }
 
 Expr reindexed(const Expr& e, const Repeated& repeated) {
   if (!e || !e->has_load) return e;
@@ -46,22 +64,19 @@ void shrink_repeats(Graph& g) {
   Repeated repeated;
   for (const auto& n : g.nodes) {
     auto* l = n->as<LoopOp>();
-    if (!l) continue;
+    auto* m = n->as<MatMulOp>();
+    if (!l && !m) continue;
     Value* v = n->outputs[0];
     const auto readers = uses.find(v);
-    if (required.count(v) || v->content || readers == uses.end() || !reads_what_exists(l->body)) continue;
+    if (required.count(v) || v->content || readers == uses.end()) continue;
     const bool by_expressions = std::all_of(readers->second.begin(), readers->second.end(), [](const Node* r) {
       return r->as<LoopOp>() || r->as<MatMulOp>() || r->as<AttentionOp>();
     });
     if (!by_expressions) continue;
-    std::vector<bool> dims(l->vars.size(), false);
-    for (std::size_t k = 0; k < dims.size(); ++k) {
-      if (is_const(l->vars[k]) || mentions(l->body, l->vars[k])) continue;
-      dims[k] = true;
-      l->vars[k] = loop_var(1);
-      v->shape[k] = 1;
-    }
-    if (std::find(dims.begin(), dims.end(), true) != dims.end()) repeated[v] = std::move(dims);
+    const std::vector<bool> dims = l ? repeats(l->vars, {l->body}, 0) : repeats(m->vars, operands_of(*m), kFewMatrices);
+    for (std::size_t k = 0; k < dims.size(); ++k)
+      if (dims[k]) (l ? l->vars : m->vars)[k] = loop_var(1), v->shape[k] = 1;
+    if (std::find(dims.begin(), dims.end(), true) != dims.end()) repeated[v] = dims;
   }
   if (repeated.empty()) return;
   for (const auto& n : g.nodes) {

@@ -5,6 +5,7 @@ import subprocess
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 import sardonyx
 from cli_support import BUILD
@@ -116,3 +117,31 @@ def test_sines_of_a_tile_share_what_large_arguments_need(tmp_path):
     subprocess.run([*command, "-o", tmp_path / "m.sdx", "--cache-dir", ""], check=True, capture_output=True)
     code = (tmp_path / "m.sdx").read_bytes()
     assert 0 < code.count(b"cvt.rn.f64.s64") <= code.count(b".version")
+
+
+def test_epilogues_read_copies_in_the_order_of_the_result():
+    """A residual that is an input of the model is copied with its channels last for the convolution's epilogue."""
+    weights = {"w": (64, 64), "c": (64, 64, 1, 1)}
+    stored = [numpy_helper.from_array(rand(s, k) / 8, n) for k, (n, s) in enumerate(weights.items())]
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]> g (float[n, 64, 8, 8] x, float[n, 64, 64] t) => (float[n, 64, 8, 8] z) {
+      m = MatMul (t, w)
+      r = Relu (m)
+      p = Transpose <perm = [0, 2, 1]> (r)
+      shape = Constant <value_ints = [0, 64, 8, 8]> ()
+      i = Reshape (p, shape)
+      v = Conv (i, c)
+      y = Add (x, v)
+      z = Conv (y, c)
+    }""")
+    model.graph.initializer.extend(stored)
+    data = model.SerializeToString()
+    copies = [s.text for s in sardonyx.pass_report(data, "gfx942", precision="fp16").passes if s.pass_name == "layouts"]
+    assert "order(0, 2, 3, 1): %0[i0, i1, i2, i3]" in copies[0]
+    feed = {"x": rand((2, 64, 8, 8), 3), "t": rand((2, 64, 64), 4)}
+    want = sardonyx.compile(data).run(feed)["z"]
+    got = sardonyx.compile(data, device="sim:gfx942", precision="fp16").run(feed)["z"]
+    np.testing.assert_allclose(got, want, rtol=1e-2, atol=1e-2)
+
+
+def rand(shape, seed):
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)

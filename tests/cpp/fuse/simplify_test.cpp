@@ -285,16 +285,20 @@ TEST(InlineLoops, ResidualsOfSumsAreStoredOnce) {
 
 // Features of points for each of their neighbours are computed once for each point.
 TEST(InlineLoops, WhatIsGatheredSeveralTimesIsStored) {
-  const auto text = [](int neighbours) {
+  const auto text = [](int neighbours, const char* feature) {
     return fmt::format(R"(%0 = input float32[n, 32]
 %1 = input int64[n, {0}]
-%2 = loop float32[i < n, c < 32]: exp(%0[i, c] * %0[i, c]) + 1.0
+%2 = loop float32[i < n, c < 32]: {1}
 %3 = loop float32[i < n, k < {0}, c < 32]: %2[%1[i, k], c]
 return %3)",
-                       neighbours);
+                       neighbours, feature);
   };
-  expect_unchanged("inline_loops", text(16));
-  EXPECT_THAT(after_pass("inline_loops", text(1), any_device()), testing::Not(testing::HasSubstr("%3 = ")));
+  const auto stays = testing::HasSubstr("%3 = ");
+  expect_unchanged("inline_loops", text(16, "exp(%0[i, c] * %0[i, c]) + 1.0"));
+  EXPECT_THAT(after_pass("inline_loops", text(1, "exp(%0[i, c] * %0[i, c]) + 1.0"), any_device()), testing::Not(stays));
+  // Cheap ones too, if there are many neighbours.
+  expect_unchanged("inline_loops", text(16, "%0[i, c] + 1.0"));
+  EXPECT_THAT(after_pass("inline_loops", text(2, "%0[i, c] + 1.0"), any_device()), testing::Not(stays));
 }
 
 // A mask of scores, whose sums and products with values are needed: the product of queries and keys stores it.
@@ -415,6 +419,19 @@ return %2)",
 %2 = loop float32[i < 8, j < 4]: %1[0, j] * %1[0, j]
 return %2)",
               shrinking());
+}
+
+TEST(ShrinkRepeats, ProductsThatHeadsShare) {
+  const auto graph = [](int heads, int computed, const char* read) {
+    return fmt::format(R"(%0 = input float16[n, 64, 32]
+%1 = input float16[n, {0}, 64, 64]
+%2 = matmul float16[b < n, h < {1}, i < 64, j < 64; k < 32]: %0[b, i, k], %0[b, j, k]
+%3 = loop float16[b < n, h < {0}, i < 64, j < 64]: %2[b, {2}, i, j] * %1[b, h, i, j]
+return %3)",
+                       heads, computed, read);
+  };
+  expect_pass("shrink_repeats", graph(24, 24, "h"), graph(24, 1, "0"), shrinking());
+  expect_unchanged("shrink_repeats", graph(2, 2, "h"), shrinking());
 }
 
 TEST(ShrinkRepeats, OutputsAndReadersOfWholeTensorsKeepTheirShape) {
