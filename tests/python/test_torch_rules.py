@@ -12,6 +12,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed (pip install
 pytest.importorskip("onnxscript", reason="onnxscript is not installed (pip install sardonyx[torch])")
 from torch_graphs import close  # noqa: E402
 
+# PyTorch says so of two operators that are called.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter"),
+    pytest.mark.filterwarnings("ignore:index_reduce"),
+]
 nn = torch.nn
 functional = nn.functional
 leaves = torch.utils._pytree.tree_leaves
@@ -151,7 +156,34 @@ def leaky(x):
     return functional.rrelu(x)
 
 
+def of_bools(x):
+    a = x > 0
+    return *a.max(1), a.min(0).values, a.sort(1).values, a.cummax(1).values, a + (x > 0.5)
+
+
+def of_integers(x):
+    i = (x * 3).long()
+    return i.floor(), i.round(), torch.isnan(i), torch.isfinite(i), i.softmax(-1, torch.float32), i.log_softmax(0, torch.float32)  # fmt: skip
+
+
+def reduced(x):
+    at = torch.tensor([1, 0, 1])
+    return [x.index_reduce(1, at, x[:, :3], r, include_self=s) for r in ("mean", "amax") for s in (True, False)]
+
+
+def volumes(b, n):
+    return (torch.randn(b, 3, n, n + 1, 4),)
+
+
+def means_of_volumes(x):
+    return functional.adaptive_avg_pool3d(x, (3, 2, 4)), functional.adaptive_max_pool3d(x, (2, 3, 2))
+
+
 CASES = {
+    "bools in order": (of_bools, rows),
+    "integers": (of_integers, rows),
+    "reductions by an index": (reduced, rows),
+    "adaptive pools of volumes": (means_of_volumes, volumes),
     "scatters": (scatters, scattered),
     "order": (orders, rows),
     "order with NaN": (orders, rows_with_nan),
@@ -278,3 +310,23 @@ def test_norms_of_halves_with_weights_of_float32(graphs):
             x = torch.randn(n, 6)
             close(compiled(x), function(x), 2.0**-6)  # some roundings to bfloat16
     assert {c.reason for c in graphs} == {""}
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.positive, self.negative = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda v: self.positive(v).relu(), lambda v: self.negative(v) - 1, (x,)) * 2
+
+
+def test_branches_by_data(graphs):
+    module = Branches().eval()
+    compiled = torch.compile(module, backend="sardonyx")
+    with torch.no_grad():
+        for n in (3, 5, 6):
+            for sign in (1, -1):
+                x = torch.rand(n, 4) * sign
+                close(compiled(x), module(x))
+    assert {c.reason for c in graphs} == {""} and len(graphs) == 2

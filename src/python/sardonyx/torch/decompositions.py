@@ -115,7 +115,7 @@ def as_strided_scatter(x: torch.Tensor, source: torch.Tensor, size: Sequence[Any
     order = order_in_memory(x)
     memory = x.permute(order)
     places = offsets_of(x, size, stride, storage_offset).reshape(-1)
-    changed = memory.reshape(-1).scatter(0, places, source.expand(*size).reshape(-1)).reshape(memory.shape)
+    changed = memory.reshape(-1).scatter(0, places, source.expand(size).reshape(-1)).reshape(memory.shape)
     return changed.permute(sorted(range(x.ndim), key=lambda d: order[d]))
 
 

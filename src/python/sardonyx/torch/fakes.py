@@ -141,3 +141,6 @@ def rules() -> dict[Any, Callable[..., Any]]:
 
 
 RULES = rules()
+
+# Operators of graphs find their rule by the mode's own class.
+torch.ops.higher_order.cond.py_impl(Fakes)(torch.ops.higher_order.cond.python_key_table[FakeTensorMode])

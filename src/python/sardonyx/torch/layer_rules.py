@@ -180,6 +180,18 @@ def largest_of_parts(dims: int) -> Callable[..., Any]:
     return call
 
 
+def mean_of_parts(x: torch.Tensor, output_size: Sequence[int]) -> Any:
+    """Adaptive average pooling of volumes, whose windows are products of those along each dim."""
+    if not x.is_floating_point():
+        return NotImplemented
+    for dim, parts in zip(range(x.ndim - 3, x.ndim), output_size, strict=True):
+        n = int(x.shape[dim])
+        k, at = torch.arange(parts, device=x.device)[:, None], torch.arange(n, device=x.device)
+        inside = ((at >= k * n // parts) & (at < ((k + 1) * n + parts - 1) // parts)).to(x.dtype)
+        x = (x.movedim(dim, -1) @ (inside / inside.sum(1, keepdim=True)).mT).movedim(-1, dim)
+    return x
+
+
 def resized(operator: Any) -> Callable[..., Any]:
     """By a scale that is no integer, with corners that stay corners: by the size, which repairs.py has where it is known."""
 
@@ -240,6 +252,8 @@ LAYERS: dict[Any, Callable[..., Any]] = {
     aten.adaptive_max_pool1d.default: largest_of_line,
     aten.adaptive_max_pool2d.default: largest_of_parts(2),
     aten.adaptive_max_pool3d.default: largest_of_parts(3),
+    aten._adaptive_avg_pool3d.default: mean_of_parts,
+    aten.adaptive_avg_pool3d.default: mean_of_parts,
     aten._embedding_bag_forward_only.default: embedding_bag,
     aten._embedding_bag.default: embedding_bag,
     aten.embedding_bag.default: embedding_bag,

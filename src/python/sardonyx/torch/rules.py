@@ -51,6 +51,14 @@ def scatter_mean(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.T
     return sums / counts if x.is_floating_point() else torch.div(sums, counts, rounding_mode="floor")
 
 
+def index_reduce(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, reduce: str, *, include_self: bool = True) -> Any:  # fmt: skip
+    if not x.ndim or x.dtype == torch.bool or not isinstance(source, torch.Tensor) or source.ndim != x.ndim:
+        return NotImplemented
+    shape = [-1 if d == dim % x.ndim else 1 for d in range(x.ndim)]
+    places = index.reshape(shape).expand(source.shape)
+    return aten.scatter_reduce.two(x, dim, places, source, reduce, include_self=include_self)
+
+
 # --- reductions
 
 
@@ -154,7 +162,12 @@ def running_extreme(larger: bool) -> Callable[..., Any]:
     """cummax and cummin: each element's extreme is that of all before it, and its place the last where that stands."""
 
     def call(x: torch.Tensor, dim: int) -> Any:
-        if not x.ndim or x.dtype == torch.bool or not is_short(x.shape[dim]):
+        if not x.ndim:
+            return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
+        if x.dtype == torch.bool:
+            found = call(x.to(torch.uint8), dim)
+            return found if found is NotImplemented else (found[0].to(torch.bool), found[1])
+        if not is_short(x.shape[dim]):
             return NotImplemented
         lines = x.movedim(dim, -1)
         before = torch.ones(lines.shape[-1], lines.shape[-1], dtype=torch.bool, device=x.device).tril()
@@ -194,7 +207,42 @@ def bucketize(x: Any, boundaries: torch.Tensor, *, out_int32: bool = False, righ
     return searchsorted(boundaries, x, out_int32=out_int32, right=right)
 
 
+def of_bytes(operator: Any) -> Callable[..., Any]:
+    """Values and places of bools, which torch.onnx's translation does not take."""
+
+    def call(x: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        if x.dtype != torch.bool:
+            return NotImplemented
+        values, at = operator(x.to(torch.uint8), *rest, **named)
+        return values.to(torch.bool), at
+
+    return call
+
+
 # --- elements
+
+
+def whole(x: torch.Tensor) -> Any:
+    """Rounding of integers."""
+    return NotImplemented if x.is_floating_point() else x.clone()
+
+
+def constant_of_integers(value: bool) -> Callable[..., Any]:
+    def call(x: torch.Tensor) -> Any:
+        return (
+            NotImplemented if x.is_floating_point() else torch.full(x.shape, value, dtype=torch.bool, device=x.device)
+        )
+
+    return call
+
+
+def of_type(operator: Any) -> Callable[..., Any]:
+    """softmax of numbers that are cast first."""
+
+    def call(x: torch.Tensor, dim: int, dtype: Any = None) -> Any:
+        return NotImplemented if dtype in (None, x.dtype) else operator(x.to(dtype), dim)
+
+    return call
 
 
 def distances(a: torch.Tensor, b: torch.Tensor, p: float = 2, mode: int | None = None) -> Any:
@@ -289,6 +337,7 @@ ELEMENTS: dict[Any, Callable[..., Any]] = {
     aten.scatter.reduce: scatter_by,
     aten.scatter.value_reduce: scatter_value_by,
     aten.scatter_reduce.two: scatter_mean,
+    aten.index_reduce.default: index_reduce,
     aten.any.default: any_of_all,
     aten.any.dim: any_of,
     aten.any.dims: any_of_several,
@@ -310,6 +359,18 @@ ELEMENTS: dict[Any, Callable[..., Any]] = {
     aten._cdist_forward.default: distances,
     aten.cdist.default: distances,
     aten.add.Tensor: sum_of_bools,
+    aten.ceil.default: whole,
+    aten.floor.default: whole,
+    aten.trunc.default: whole,
+    aten.round.default: whole,
+    aten.isnan.default: constant_of_integers(False),
+    aten.isinf.default: constant_of_integers(False),
+    aten.isfinite.default: constant_of_integers(True),
+    aten.softmax.int: of_type(aten.softmax.int),
+    aten.log_softmax.int: of_type(aten.log_softmax.int),
+    aten.sort.default: of_bytes(aten.sort.default),
+    aten.max.dim: of_bytes(aten.max.dim),
+    aten.min.dim: of_bytes(aten.min.dim),
     aten.divide.Tensor: aten.div.Tensor,
     aten.true_divide.Tensor: aten.div.Tensor,
     aten.multiply.Tensor: aten.mul.Tensor,
