@@ -266,6 +266,21 @@ def sum_of_bools(a: Any, b: Any, *, alpha: Any = 1) -> Any:
     return torch.logical_or(a, b) if bools and alpha == 1 else NotImplemented
 
 
+def by_size(operator: Any) -> Callable[..., Any]:
+    """A number that follows from sizes, which torch.onnx takes as an operand of an operator of tensors alone."""
+
+    def call(x: torch.Tensor, number: Any, *rest: Any) -> Any:
+        return operator(x, number, *rest) if isinstance(number, (torch.SymInt, torch.SymFloat)) else NotImplemented
+
+    return call
+
+
+def power(x: torch.Tensor, number: Any) -> Any:
+    if not isinstance(number, (torch.SymInt, torch.SymFloat)) or not x.is_floating_point():
+        return NotImplemented
+    return x.pow(torch.full((), number, dtype=x.dtype, device=x.device))
+
+
 def shift(operator: Any) -> Callable[..., Any]:
     """torch.onnx shifts uint8 as int8."""
 
@@ -359,6 +374,9 @@ ELEMENTS: dict[Any, Callable[..., Any]] = {
     aten._cdist_forward.default: distances,
     aten.cdist.default: distances,
     aten.add.Tensor: sum_of_bools,
+    aten.mul.Scalar: by_size(aten.mul.Tensor),
+    aten.div.Scalar: by_size(aten.div.Tensor),
+    aten.pow.Tensor_Scalar: power,
     aten.ceil.default: whole,
     aten.floor.default: whole,
     aten.trunc.default: whole,
