@@ -273,3 +273,44 @@ def test_lanes_of_a_branch_are_a_group(device):
         first = k // 16 * 16
         want[5] = np.arange(first, k).sum() + 10000 * (k - first + 1)
         assert [int(v) for v, w in zip(y[k], want, strict=True) if w is not None] == [int(w) for w in want if w is not None]  # fmt: skip
+
+
+LOCKSTEP = """
+__constant__ const float kFactors[2] = {1, 2};
+template <unsigned Size>
+__device__ void of_a_warp(volatile float* s, unsigned t) {
+  if (Size >= 64) s[t] += s[t + 32];
+  if (Size >= 32) s[t] += s[t + 16];
+  if (Size >= 16) s[t] += s[t + 8];
+  if (Size >= 8) s[t] += s[t + 4];
+  if (Size >= 4) s[t] += s[t + 2];
+  if (Size >= 2) s[t] += s[t + 1];
+}
+template <unsigned Size>
+__global__ void f(const float* x, float* y, int n) {
+  extern __shared__ float s[];
+  const unsigned t = threadIdx.x;
+  s[t] = x[t];
+  __syncthreads();
+  if (Size >= 128) { if (t < 64) s[t] += s[t + 64]; __syncthreads(); }
+  if (t < 32) of_a_warp<Size>(s, t);
+  if (t == 0) { volatile float once[1]; once[0] = s[0] * kFactors[1]; y[0] = once[0]; }
+}
+"""
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("size", [32, 128])
+def test_lanes_execute_together_between_volatile_stores(device, size):
+    """Reductions from before __syncwarp(), which each lane would otherwise compute with what others have not stored yet."""
+    x = np.random.default_rng(4).integers(0, 9, size).astype(np.float32)
+    (got,) = run(LOCKSTEP, device, x, ["y: float32[1]"], kernel=f"f<{size}>", shared="4 * n + 128")
+    assert got[0] == 2 * x.sum()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_constant_without_a_value_is_refused(device):
+    """Host code would copy it there."""
+    source = "__constant__ float c[4];\n__global__ void f(const float* x, float* y, int n) { y[0] = c[0]; }\n"
+    with pytest.raises(sardonyx.CompileError, match=r":1:20: error: .*const float\[4\]"):
+        run(source, device, np.ones(2, np.float32), ["y: float32[1]"])
