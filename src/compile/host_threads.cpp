@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -39,8 +40,9 @@ struct Fiber {
   Waits waits = Waits::kNot;
   bool predicate = false;
   std::uint32_t mask = 0, source = 0;
-  std::uint64_t value = 0;   ///< given to a warp function
-  std::uint64_t result = 0;  ///< of the wait that has ended
+  const void* call = nullptr;  ///< of a warp function without a mask: lanes that wait in one call are together
+  std::uint64_t value = 0;     ///< given to a warp function
+  std::uint64_t result = 0;    ///< of the wait that has ended
   std::uint64_t lanes = 0;
 };
 
@@ -212,26 +214,44 @@ void exchange(BlockThreads::State& s, std::size_t first, std::uint32_t lanes) {
   }
 }
 
+/// The lanes that wait in the same warp function as fiber k, as bits from `first` on: with a mask the lanes that gave
+/// the same one, without a mask those in the same call.
+std::uint32_t waiting_with(const BlockThreads::State& s, std::size_t k, std::size_t first, std::size_t end) {
+  const Fiber& f = s.fibers[k];
+  std::uint32_t group = 0;
+  for (std::size_t j = first; j < end; ++j) {
+    const Fiber& g = s.fibers[j];
+    if (g.waits == Waits::kForWarp && g.mask == f.mask && (f.mask != 0 || g.call == f.call))
+      group |= std::uint32_t{1} << (j - first);
+  }
+  return group;
+}
+
 /// Completes warp functions; `stuck`: no thread of the block can go on, so the lanes that have come are all. True if
 /// any lane goes on.
 bool complete(BlockThreads::State& s, std::size_t first, std::size_t end, bool stuck) {
   bool any = false;
   std::uint32_t live = 0, seen = 0;
+  std::size_t earliest = end;  // the call without a mask that comes first in the code
   for (std::size_t k = first; k < end; ++k) live |= std::uint32_t{s.fibers[k].waits != Waits::kDone} << (k - first);
   for (std::size_t k = first; k < end; ++k) {
     const Fiber& f = s.fibers[k];
     if (f.waits != Waits::kForWarp || (seen >> (k - first) & 1)) continue;
-    const std::uint32_t mask = f.mask;
-    std::uint32_t group = 0;
-    for (std::size_t j = k; j < end; ++j)
-      if (s.fibers[j].waits == Waits::kForWarp && s.fibers[j].mask == mask) group |= std::uint32_t{1} << (j - first);
+    if (f.mask == 0) {
+      if (earliest == end || std::less<>()(f.call, s.fibers[earliest].call)) earliest = k;
+      continue;
+    }
+    const std::uint32_t mask = f.mask, group = waiting_with(s, k, first, end);
     seen |= group;
-    if (mask != 0 && (mask & live & ~group) != 0 && !stuck) continue;
+    if ((mask & live & ~group) != 0 && !stuck) continue;
     exchange(s, first, group);
     any = true;
     if (stuck) break;  // the others may come now
   }
-  return any;
+  // Lanes in a branch or loop go on before those that wait behind it, so that they meet there.
+  if (any || earliest == end) return any;
+  exchange(s, first, waiting_with(s, earliest, first, end));
+  return true;
 }
 
 void run_warp(BlockThreads::State& s, std::size_t first, std::size_t end) {
@@ -287,11 +307,12 @@ std::uint64_t block_wait(std::uint32_t predicate) {
   return f.result;
 }
 
-std::uint64_t warp_exchange(std::uint32_t mask, std::uint64_t value, std::uint32_t source, std::uint32_t predicate,
-                            std::uint64_t* lanes) {
+[[gnu::noinline]] std::uint64_t warp_exchange(std::uint32_t mask, std::uint64_t value, std::uint32_t source,
+                                              std::uint32_t predicate, std::uint64_t* lanes) {
   BlockThreads::State& s = *current;
   Fiber& f = s.fibers[s.running];
   f.mask = mask;
+  f.call = __builtin_return_address(0);
   f.value = value;
   f.source = source;
   f.predicate = predicate != 0;

@@ -17,8 +17,11 @@
 #include "custom_half.h"
 #include "custom_integers.h"
 #include "custom_math.h"
+#include "custom_rounding.h"
+#include "custom_simd.h"
 #include "custom_std.h"
 #include "custom_threads.h"
+#include "custom_traits.h"
 #include "custom_vectors.h"
 #include "custom_warp.h"
 #include "prelude.h"
@@ -35,7 +38,6 @@ SDX_REFUSED("a custom operator can't stop the program; report errors through an 
 inline void __trap() {}
 SDX_REFUSED("an operator's launches can't wait for the whole grid; divide the kernel into several launches")
 inline void __sdx_grid_sync() {}
-
 #if SDX_CUSTOM_GPU
 #pragma clang force_cuda_host_device end
 /// Around a source in plain C++, without kernels.
@@ -44,7 +46,8 @@ inline void __sdx_grid_sync() {}
 #define __host__ __attribute__((host))
 #define __device__ __attribute__((device))
 #define __shared__ __attribute__((shared))
-#define __constant__ __attribute__((constant))
+/// const, so that one without a value is an error: no host code can copy one to it.
+#define __constant__ __attribute__((constant)) const
 #else
 #define SDX_PLAIN_BEGIN
 #define SDX_PLAIN_END
@@ -53,8 +56,18 @@ inline void __sdx_grid_sync() {}
 /// One OS thread runs a block from its first to its last instruction, so memory of the thread is memory of the block.
 /// compile/host_threads.h provides it.
 #define __shared__ thread_local
-#define __constant__
+#define __constant__ const
 #endif
+#define SDX_NO_MEMORY SDX_REFUSED("a custom operator can't allocate memory; declare a workspace instead")
+SDX_NO_MEMORY __device__ void* operator new(size_t);
+SDX_NO_MEMORY __device__ void* operator new[](size_t);
+template <class... A>
+SDX_NO_MEMORY __device__ void* malloc(A...);
+#undef SDX_NO_MEMORY
+/// Of memory that is there.
+__device__ inline void* operator new(size_t, void* p) noexcept { return p; }
+__device__ inline void* operator new[](size_t, void* p) noexcept { return p; }
+
 /// The entry point of a launch is generated (codegen/custom_kernels.h), and calls the kernel as a function.
 #define __global__ __device__
 #define __forceinline__ inline __attribute__((always_inline))

@@ -78,6 +78,13 @@ SDX_FN __half2 atomicAdd(__half2* p, __half2 x) {
 SDX_FN __nv_bfloat162 atomicAdd(__nv_bfloat162* p, __nv_bfloat162 x) {
   return sdx::custom::atomic_update(p, [=](__nv_bfloat162 y) { return y + x; });
 }
+SDX_FN float2 atomicAdd(float2* p, float2 x) { return {atomicAdd(&p->x, x.x), atomicAdd(&p->y, x.y)}; }
+SDX_FN float4 atomicAdd(float4* p, float4 x) {
+  return {atomicAdd(&p->x, x.x), atomicAdd(&p->y, x.y), atomicAdd(&p->z, x.z), atomicAdd(&p->w, x.w)};
+}
+SDX_FN unsigned short atomicCAS(unsigned short* p, unsigned short expected, unsigned short x) {
+  return sdx::custom::atomic_update_half(p, [=](unsigned short y) { return y == expected ? x : y; });
+}
 SDX_FN float atomicExch(float* p, float x) {
   return sdx::custom::atomic_update(p, [=](float) { return x; });
 }
@@ -85,6 +92,14 @@ SDX_FN double atomicExch(double* p, double x) {
   return sdx::custom::atomic_update(p, [=](double) { return x; });
 }
 /// HIP has these; CUDA does not.
+template <class T>
+SDX_FN T unsafeAtomicAdd(T* p, T x) {
+  return atomicAdd(p, x);
+}
+template <class T>
+SDX_FN void atomicAddNoRet(T* p, T x) {
+  atomicAdd(p, x);
+}
 SDX_FN float atomicMin(float* p, float x) {
   return sdx::custom::atomic_update(p, [=](float y) { return x < y ? x : y; });
 }

@@ -59,6 +59,10 @@ struct thread_block_tile {
   SDX_FN unsigned match_any(T x) const {
     return __match_any_sync(mask(), x) >> first();
   }
+  template <class T>
+  SDX_FN unsigned match_all(T x, int& all) const {
+    return __match_all_sync(mask(), x, &all) >> first();
+  }
 };
 template <unsigned Size, class Parent>
 SDX_FN thread_block_tile<Size, Parent> tiled_partition(const Parent&) {
@@ -80,8 +84,25 @@ struct coalesced_group {
     for (int k = 0; k < from; ++k) rest &= rest - 1;
     return sdx::custom::from_lane(lanes, x, rest ? unsigned(__builtin_ctz(rest)) : sdx::custom::lane());
   }
+  template <class T>
+  SDX_FN T shfl_up(T x, unsigned delta) const {
+    const unsigned rank = thread_rank();
+    return shfl(x, int(rank >= delta ? rank - delta : rank));
+  }
+  template <class T>
+  SDX_FN T shfl_down(T x, unsigned delta) const {
+    const unsigned rank = thread_rank();
+    return shfl(x, int(rank + delta < size() ? rank + delta : rank));
+  }
   SDX_FN int any(int predicate) const { return __any_sync(lanes, predicate); }
   SDX_FN int all(int predicate) const { return __all_sync(lanes, predicate); }
+  /// Bits by the ranks of the lanes.
+  SDX_FN unsigned ballot(int predicate) const {
+    const unsigned votes = __ballot_sync(lanes, predicate);
+    unsigned packed = 0, k = 0;
+    for (unsigned rest = lanes; rest != 0; rest &= rest - 1, ++k) packed |= (votes >> __builtin_ctz(rest) & 1) << k;
+    return packed;
+  }
 };
 SDX_FN coalesced_group coalesced_threads() { return {sdx::custom::active_lanes()}; }
 
@@ -128,7 +149,57 @@ SDX_FN T inclusive_scan(const thread_block_tile<Size, Parent>& tile, T x, F comb
   return x;
 }
 
+template <class T, class F>
+SDX_FN T reduce(const coalesced_group& group, T x, F combine) {
+  return sdx::custom::reduce_mask(group.lanes, x, combine);
+}
+template <class Group, class T>
+SDX_FN T inclusive_scan(const Group& group, T x) {
+  return inclusive_scan(group, x, plus<T>());
+}
+/// Of the lanes before; the first lane gets a zero.
+template <unsigned Size, class Parent, class T, class F>
+SDX_FN T exclusive_scan(const thread_block_tile<Size, Parent>& tile, T x, F combine) {
+  const T before = tile.shfl_up(inclusive_scan(tile, x, combine), 1);
+  return tile.thread_rank() == 0 ? T() : before;
+}
+template <class Group, class T>
+SDX_FN T exclusive_scan(const Group& group, T x) {
+  return exclusive_scan(group, x, plus<T>());
+}
+
+/// A copy by all threads of the group, which is complete at once; wait() is the barrier after it.
+template <class Group, class T>
+SDX_FN void memcpy_async(const Group& group, T* to, const T* from, size_t bytes) {
+  auto* out = reinterpret_cast<unsigned char*>(to);
+  const auto* in = reinterpret_cast<const unsigned char*>(from);
+  for (size_t k = group.thread_rank(); k < bytes; k += group.size()) out[k] = in[k];
+}
+template <class Group>
+SDX_FN void wait(const Group& group) {
+  group.sync();
+}
+template <unsigned Stages, class Group>
+SDX_FN void wait_prior(const Group& group) {
+  group.sync();
+}
+
 struct grid_group {
+  SDX_FN static unsigned long long num_blocks() {
+    const uint3 n = sdx::custom::grid_size();
+    return (unsigned long long)n.x * n.y * n.z;
+  }
+  SDX_FN static unsigned long long block_rank() {
+    const uint3 b = sdx::custom::block_index(), n = sdx::custom::grid_size();
+    return b.x + (unsigned long long)n.x * (b.y + (unsigned long long)n.y * b.z);
+  }
+  SDX_FN static unsigned long long size() { return num_blocks() * sdx::custom::block_threads(); }
+  SDX_FN static unsigned long long num_threads() { return size(); }
+  SDX_FN static unsigned long long thread_rank() {
+    return block_rank() * sdx::custom::block_threads() + sdx::custom::thread_rank();
+  }
+  SDX_FN static dim3 group_dim() { return sdx::custom::grid_size(); }
+  SDX_FN static dim3 block_index() { return sdx::custom::block_index(); }
   SDX_REFUSED("an operator's launches can't wait for the whole grid; divide the kernel into several launches")
   static void sync() {}
 };

@@ -29,6 +29,28 @@ SDX_FN u16 narrowed(From x) {
 }  // namespace sdx::custom
 
 // clang-format off
+// What follows an addition, a multiplication or an fma of halves and of pairs.
+#define SDX_HALF_LIMITED(Half, Pair, suffix, limited)                                                               \
+  SDX_FN Half __hadd_##suffix(Half a, Half b) { const Half x = a + b; return limited; }                             \
+  SDX_FN Half __hsub_##suffix(Half a, Half b) { const Half x = a - b; return limited; }                             \
+  SDX_FN Half __hmul_##suffix(Half a, Half b) { const Half x = a * b; return limited; }                             \
+  SDX_FN Half __hfma_##suffix(Half a, Half b, Half c) { const Half x = __hfma(a, b, c); return limited; }           \
+  SDX_FN Pair __hadd2_##suffix(Pair a, Pair b) { return {__hadd_##suffix(a.x, b.x), __hadd_##suffix(a.y, b.y)}; }   \
+  SDX_FN Pair __hsub2_##suffix(Pair a, Pair b) { return {__hsub_##suffix(a.x, b.x), __hsub_##suffix(a.y, b.y)}; }   \
+  SDX_FN Pair __hmul2_##suffix(Pair a, Pair b) { return {__hmul_##suffix(a.x, b.x), __hmul_##suffix(a.y, b.y)}; }   \
+  SDX_FN Pair __hfma2_##suffix(Pair a, Pair b, Pair c) {                                                            \
+    return {__hfma_##suffix(a.x, b.x, c.x), __hfma_##suffix(a.y, b.y, c.y)};                                        \
+  }
+// Comparisons of pairs: 1 or 0 for each, whether both hold (__hb), all bits of each as a mask; and of halves and pairs
+// that hold for NaN too (u).
+#define SDX_HALF_COMPARE(Half, Pair, name)                                                                           \
+  SDX_FN bool __h##name##u(Half a, Half b) { return a != a || b != b || __h##name(a, b); }                           \
+  SDX_FN Pair __h##name##2(Pair a, Pair b) { return {Half(float(__h##name(a.x, b.x))), Half(float(__h##name(a.y, b.y)))}; } \
+  SDX_FN bool __hb##name##2(Pair a, Pair b) { return __h##name(a.x, b.x) && __h##name(a.y, b.y); }                   \
+  SDX_FN bool __hb##name##u2(Pair a, Pair b) { return __h##name##u(a.x, b.x) && __h##name##u(a.y, b.y); }            \
+  SDX_FN unsigned __h##name##2_mask(Pair a, Pair b) {                                                                \
+    return (__h##name(a.x, b.x) ? 0xffffu : 0u) | (__h##name(a.y, b.y) ? 0xffff0000u : 0u);                          \
+  }
 #define SDX_HALF(Half, Pair)                                                                                        \
   struct __attribute__((aligned(2))) Half {                                                                         \
     unsigned short bits;                                                                                            \
@@ -80,7 +102,7 @@ SDX_FN u16 narrowed(From x) {
   SDX_FN Half __habs(Half a) { a.bits &= 0x7fff; return a; }                                                        \
   SDX_FN Half __hfma(Half a, Half b, Half c) { return Half(sdx::fma(float(a), float(b), float(c))); }               \
   SDX_FN bool __heq(Half a, Half b) { return a == b; }                                                              \
-  SDX_FN bool __hne(Half a, Half b) { return a != b; }                                                              \
+  SDX_FN bool __hne(Half a, Half b) { return a < b || a > b; }                                                              \
   SDX_FN bool __hlt(Half a, Half b) { return a < b; }                                                               \
   SDX_FN bool __hle(Half a, Half b) { return a <= b; }                                                              \
   SDX_FN bool __hgt(Half a, Half b) { return a > b; }                                                               \
@@ -118,12 +140,41 @@ SDX_FN u16 narrowed(From x) {
   SDX_FN Pair h2rsqrt(Pair a) { return {hrsqrt(a.x), hrsqrt(a.y)}; }                                                \
   SDX_FN Pair h2rcp(Pair a) { return {hrcp(a.x), hrcp(a.y)}; }                                                      \
   SDX_FN Pair h2tanh(Pair a) { return {htanh(a.x), htanh(a.y)}; }                                                   \
+  SDX_FN Pair h2sin(Pair a) { return {hsin(a.x), hsin(a.y)}; }                                                       \
+  SDX_FN Pair h2cos(Pair a) { return {hcos(a.x), hcos(a.y)}; }                                                       \
+  SDX_FN Pair h2log2(Pair a) { return {hlog2(a.x), hlog2(a.y)}; }                                                    \
+  SDX_FN Half hlog10(Half a) { return Half(sdx::log10(float(a))); }                                                  \
+  SDX_FN Pair h2log10(Pair a) { return {hlog10(a.x), hlog10(a.y)}; }                                                 \
+  SDX_FN Half hexp10(Half a) { return Half(sdx::exp(double(float(a)) * 2.30258509299404568402)); }                   \
+  SDX_FN Pair h2exp10(Pair a) { return {hexp10(a.x), hexp10(a.y)}; }                                                 \
+  SDX_FN Pair h2floor(Pair a) { return {hfloor(a.x), hfloor(a.y)}; }                                                 \
+  SDX_FN Pair h2ceil(Pair a) { return {hceil(a.x), hceil(a.y)}; }                                                    \
+  SDX_FN Pair h2rint(Pair a) { return {hrint(a.x), hrint(a.y)}; }                                                    \
+  SDX_FN Pair h2trunc(Pair a) { return {htrunc(a.x), htrunc(a.y)}; }                                                 \
+  SDX_FN Half __hmax_nan(Half a, Half b) { return a != a || b < a ? a : b; }                                         \
+  SDX_FN Half __hmin_nan(Half a, Half b) { return a != a || a < b ? a : b; }                                         \
+  SDX_FN int __hisinf(Half a) { return float(a) - float(a) == 0 || a != a ? 0 : float(a) > 0 ? 1 : -1; }             \
+  SDX_FN Half __hadd_rn(Half a, Half b) { return a + b; }                                                            \
+  SDX_FN Half __hsub_rn(Half a, Half b) { return a - b; }                                                            \
+  SDX_FN Half __hmul_rn(Half a, Half b) { return a * b; }                                                            \
+  SDX_HALF_LIMITED(Half, Pair, sat, float(x) > 0.0f ? (float(x) < 1.0f ? x : Half(1.0f)) : Half(0.0f))               \
+  SDX_FN Half __hfma_relu(Half a, Half b, Half c) { const Half x = __hfma(a, b, c); return x != x || float(x) > 0 ? x : Half(0.0f); } \
+  SDX_FN Pair __hfma2_relu(Pair a, Pair b, Pair c) { return {__hfma_relu(a.x, b.x, c.x), __hfma_relu(a.y, b.y, c.y)}; } \
+  SDX_HALF_COMPARE(Half, Pair, eq)                                                                               \
+  SDX_HALF_COMPARE(Half, Pair, ne)                                                                               \
+  SDX_HALF_COMPARE(Half, Pair, lt)                                                                                \
+  SDX_HALF_COMPARE(Half, Pair, le)                                                                               \
+  SDX_HALF_COMPARE(Half, Pair, gt)                                                                                \
+  SDX_HALF_COMPARE(Half, Pair, ge)                                                                               \
+  SDX_FN Pair __hisnan2(Pair a) { return {Half(float(a.x != a.x)), Half(float(a.y != a.y))}; }                       \
   SDX_FN Pair __lowhigh2highlow(Pair a) { return {a.y, a.x}; }                                                      \
   SDX_FN float __low2float(Pair a) { return float(a.x); }                                                           \
   SDX_FN float __high2float(Pair a) { return float(a.y); }
 SDX_HALF(__half, __half2)
 SDX_HALF(__nv_bfloat16, __nv_bfloat162)
 #undef SDX_HALF
+#undef SDX_HALF_COMPARE
+#undef SDX_HALF_LIMITED
 
 // The conversions, whose names differ: half, bfloat16.
 #define SDX_CONVERT(Half, Pair, half)                                                                    \
@@ -133,8 +184,12 @@ SDX_HALF(__nv_bfloat16, __nv_bfloat162)
   SDX_FN Half __double2##half(double a) { return Half(a); }                                                         \
   SDX_FN Half __int2##half##_rn(int a) { return Half(a); }                                                          \
   SDX_FN Half __uint2##half##_rn(unsigned a) { return Half(a); }                                                    \
-  SDX_FN int __##half##2int_rn(Half a) { return int(sdx::round(float(a))); }                                        \
-  SDX_FN int __##half##2int_rz(Half a) { return int(float(a)); }                                                    \
+  SDX_FN Half __short2##half##_rn(short a) { return Half(int(a)); }                                      \
+  SDX_FN Half __ushort2##half##_rn(unsigned short a) { return Half(int(a)); }                            \
+  SDX_FN Half __ll2##half##_rn(long long a) { return Half(a); }                                          \
+  SDX_FN Half __ull2##half##_rn(unsigned long long a) { return Half(a); }                                \
+  SDX_FN Pair __lows2##half##2(Pair a, Pair b) { return {a.x, b.x}; }                                    \
+  SDX_FN Pair __highs2##half##2(Pair a, Pair b) { return {a.y, b.y}; }                                   \
   SDX_FN Pair __##half##2##half##2(Half a) { return {a, a}; }                                                       \
   SDX_FN Pair __float2##half##2_rn(float a) { return {Half(a), Half(a)}; }                                          \
   SDX_FN Pair __floats2##half##2_rn(float a, float b) { return {Half(a), Half(b)}; }                                \
@@ -158,6 +213,8 @@ SDX_CONVERT(__nv_bfloat16, __nv_bfloat162, bfloat16)
 
 using half = __half;
 using half2 = __half2;
+using nv_half = __half;
+using nv_half2 = __half2;
 using nv_bfloat16 = __nv_bfloat16;
 using nv_bfloat162 = __nv_bfloat162;
 using __hip_bfloat16 = __nv_bfloat16;
@@ -165,3 +222,17 @@ using __hip_bfloat162 = __nv_bfloat162;
 using hip_bfloat16 = __nv_bfloat16;
 
 static_assert(sizeof(__half) == 2 && sizeof(__half2) == 4 && sizeof(__nv_bfloat162) == 4);
+
+// clang-format off
+#define CUDART_INF_FP16 __ushort_as_half((unsigned short)0x7c00u)
+#define CUDART_NAN_FP16 __ushort_as_half((unsigned short)0x7fffu)
+#define CUDART_MAX_NORMAL_FP16 __ushort_as_half((unsigned short)0x7bffu)
+#define CUDART_NEG_ZERO_FP16 __ushort_as_half((unsigned short)0x8000u)
+#define CUDART_ZERO_FP16 __ushort_as_half((unsigned short)0x0000u)
+#define CUDART_ONE_FP16 __ushort_as_half((unsigned short)0x3c00u)
+#define CUDART_INF_BF16 __ushort_as_bfloat16((unsigned short)0x7f80u)
+#define CUDART_NAN_BF16 __ushort_as_bfloat16((unsigned short)0x7fffu)
+#define CUDART_MAX_NORMAL_BF16 __ushort_as_bfloat16((unsigned short)0x7f7fu)
+#define CUDART_ZERO_BF16 __ushort_as_bfloat16((unsigned short)0x0000u)
+#define CUDART_ONE_BF16 __ushort_as_bfloat16((unsigned short)0x3f80u)
+// clang-format on

@@ -22,6 +22,9 @@ SDX_FN unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 SDX_FN int __sad(int a, int b, unsigned c) {
   return int((a > b ? unsigned(a) - unsigned(b) : unsigned(b) - unsigned(a)) + c);
 }
+SDX_FN unsigned __usad(unsigned a, unsigned b, unsigned c) { return (a > b ? a - b : b - a) + c; }
+SDX_FN unsigned __uhadd(unsigned a, unsigned b) { return unsigned(((unsigned long long)a + b) >> 1); }
+SDX_FN unsigned __urhadd(unsigned a, unsigned b) { return unsigned(((unsigned long long)a + b + 1) >> 1); }
 SDX_FN int __hadd(int a, int b) { return int(((long long)a + b) >> 1); }
 SDX_FN int __rhadd(int a, int b) { return int(((long long)a + b + 1) >> 1); }
 SDX_FN unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
@@ -29,6 +32,12 @@ SDX_FN unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
 }
 SDX_FN unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
   return unsigned((((unsigned long long)high << 32) | low) >> (shift & 31));
+}
+SDX_FN unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned shift) {
+  return shift >= 32 ? low : __funnelshift_l(low, high, shift);
+}
+SDX_FN unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned shift) {
+  return shift >= 32 ? high : __funnelshift_r(low, high, shift);
 }
 /// Bytes of the 8 in a (low) and b (high) that the 4-bit fields of `selector` name; bit 3 of a field replicates the
 /// byte's sign.
@@ -48,6 +57,19 @@ SDX_FN int __dp4a(int a, int b, int c) {
 SDX_FN unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
   for (int k = 0; k < 4; ++k) c += ((a >> (8 * k)) & 0xff) * ((b >> (8 * k)) & 0xff);
   return c;
+}
+
+/// Two 16-bit integers of a times the low (or high) two 8-bit ones of b.
+SDX_FN int __dp2a_lo(int a, int b, int c) {
+  return c + int(short(a)) * int((signed char)b) + (a >> 16) * int((signed char)(b >> 8));
+}
+SDX_FN int __dp2a_hi(int a, int b, int c) { return __dp2a_lo(a, b >> 16, c); }
+/// The position of the n-th set bit from `base` on, upwards or (n < 0) downwards; n = 0: whether bit `base` is set.
+SDX_FN unsigned __fns(unsigned mask, unsigned base, int n) {
+  if (n == 0) return mask >> (base & 31) & 1 ? base : ~0u;
+  for (unsigned k = base & 31; k < 32; k += n < 0 ? ~0u : 1u)
+    if ((mask >> k & 1) != 0 && (n < 0 ? ++n : --n) == 0) return k;
+  return ~0u;
 }
 
 // --- the bits of one type as another
@@ -93,6 +115,9 @@ SDX_FN float __uint2float_rn(unsigned x) { return float(x); }
 SDX_FN float __ll2float_rn(long long x) { return float(x); }
 SDX_FN float __ull2float_rn(unsigned long long x) { return float(x); }
 SDX_FN double __int2double_rn(int x) { return double(x); }
+SDX_FN double __uint2double_rn(unsigned x) { return double(x); }
+SDX_FN double __ll2double_rn(long long x) { return double(x); }
+SDX_FN double __ull2double_rn(unsigned long long x) { return double(x); }
 SDX_FN float __double2float_rn(double x) { return float(x); }
 
 // --- loads and stores with a hint for the caches
@@ -103,4 +128,26 @@ SDX_LOAD(__ldg) SDX_LOAD(__ldca) SDX_LOAD(__ldcg) SDX_LOAD(__ldcs) SDX_LOAD(__ld
 #define SDX_STORE(name) template <class T> SDX_FN void name(T* p, T x) { *p = x; }
 SDX_STORE(__stwb) SDX_STORE(__stcg) SDX_STORE(__stcs) SDX_STORE(__stwt)
 #undef SDX_STORE
-    // clang-format on
+// clang-format on
+
+// --- halves to integers
+#define SDX_HALF_TO(half, Half, to, To)                                                               \
+  SDX_FN To __##half##2##to##_rn(Half x) { return sdx::custom::saturated<To>(sdx::round(float(x))); } \
+  SDX_FN To __##half##2##to##_rz(Half x) { return sdx::custom::saturated<To>(sdx::trunc(float(x))); } \
+  SDX_FN To __##half##2##to##_rd(Half x) { return sdx::custom::saturated<To>(sdx::floor(float(x))); } \
+  SDX_FN To __##half##2##to##_ru(Half x) { return sdx::custom::saturated<To>(sdx::ceil(float(x))); }
+#define SDX_HALF_TO_ALL(half, Half)                                                          \
+  SDX_HALF_TO(half, Half, int, int)                                                          \
+  SDX_HALF_TO(half, Half, uint, unsigned) SDX_HALF_TO(half, Half, short, short)              \
+      SDX_HALF_TO(half, Half, ushort, unsigned short) SDX_HALF_TO(half, Half, ll, long long) \
+          SDX_HALF_TO(half, Half, ull, unsigned long long)
+        SDX_HALF_TO_ALL(half, __half) SDX_HALF_TO_ALL(bfloat16, __nv_bfloat16)
+#undef SDX_HALF_TO_ALL
+#undef SDX_HALF_TO
+
+    // --- counters of time
+    SDX_FN long long clock64() {
+  return (long long)__builtin_readcyclecounter();
+}
+SDX_FN long clock() { return long(clock64()); }
+SDX_FN long long wall_clock64() { return (long long)__builtin_readsteadycounter(); }

@@ -35,6 +35,26 @@ SDX_FN f64 hypot(f64 x, f64 y) {
   const f64 ax = sdx::fabs(x), ay = sdx::fabs(y), most = ax < ay ? ay : ax, least = ax < ay ? ax : ay;
   return most == 0 ? most : most * sdx::sqrt(1 + (least / most) * (least / most));
 }
+SDX_FN f32 root_of(f64 x) { return f32(sdx::sqrt(x)); }
+/// x as a fraction in [0.5, 1) and a power of two.
+template <class F>
+SDX_FN F fraction(F x, int* exponent) {
+  const f64 wide = f64(x);
+  *exponent = 0;
+  if (wide == 0 || wide - wide != 0) return x;
+  const f64 normal = sdx::fabs(wide) < 0x1p-1022 ? wide * 0x1p54 : wide;
+  const u64 bits = bit_cast<u64>(normal);
+  *exponent = int(bits >> 52 & 0x7ff) - 1022 - (normal == wide ? 0 : 54);
+  return F(bit_cast<f64>((bits & 0x800fffffffffffffu) | 0x3fe0000000000000u));
+}
+/// The next number after x in the direction of y.
+template <class F, class Bits>
+SDX_FN F next_after(F x, F y) {
+  if (x != x || y != y) return x + y;
+  if (x == y) return y;
+  if (x == 0) return sdx::copysign(bit_cast<F>(Bits(1)), y);
+  return bit_cast<F>(Bits(bit_cast<Bits>(x) + ((x < y) == (x > 0) ? Bits(1) : Bits(-1))));
+}
 /// To the nearest integer, ties away from zero.
 template <class F>
 SDX_FN F round_away(F x) {
@@ -90,13 +110,18 @@ SDX_FN F smaller(F x, F y) {
 #define SDX_MATH1(name, expression)                                        \
   SDX_FN double name(double x) { using F = double; return F(expression); } \
   SDX_FN float name(float x) { using F = float; return F(expression); }    \
-  SDX_FN double name(int x) { return name(double(x)); }                    \
+  template <class T, class = std::enable_if_t<std::is_integral_v<T>>>      \
+  SDX_FN double name(T x) { return name(double(x)); }                      \
   SDX_FN float name##f(float x) { using F = float; return F(expression); }
 #define SDX_MATH2(name, expression)                                                  \
   SDX_FN double name(double x, double y) { using F = double; return F(expression); } \
   SDX_FN float name(float x, float y) { using F = float; return F(expression); }     \
-  SDX_FN double name(double x, int y) { return name(x, double(y)); }                 \
-  SDX_FN float name(float x, int y) { return name(x, float(y)); }                    \
+  template <class T, class = std::enable_if_t<std::is_integral_v<T>>>                \
+  SDX_FN double name(double x, T y) { return name(x, double(y)); }                   \
+  template <class T, class = std::enable_if_t<std::is_integral_v<T>>>                \
+  SDX_FN float name(float x, T y) { return name(x, float(y)); }                      \
+  template <class T, class U, class = std::enable_if_t<std::is_integral_v<T>>, class = std::enable_if_t<std::is_arithmetic_v<U>>> \
+  SDX_FN double name(T x, U y) { return name(double(x), double(y)); }                \
   SDX_FN float name##f(float x, float y) { using F = float; return F(expression); }
 SDX_MATH1(exp, sdx::exp(x)) SDX_MATH1(exp2, sdx::exp2(x)) SDX_MATH1(exp10, sdx::custom::exp10(x)) SDX_MATH1(expm1, sdx::expm1(x))
 SDX_MATH1(log, sdx::log(x)) SDX_MATH1(log2, sdx::log2(x)) SDX_MATH1(log10, sdx::log10(x)) SDX_MATH1(log1p, sdx::log1p(x))
@@ -126,11 +151,40 @@ SDX_FN double fma(double x, double y, double z) { return sdx::fma(x, y, z); }
 SDX_FN float ldexpf(float x, int n) { return sdx::custom::scaled(x, n); }
 SDX_FN double ldexp(double x, int n) { return sdx::custom::scaled(x, n); }
 SDX_FN float scalbnf(float x, int n) { return sdx::custom::scaled(x, n); }
+SDX_FN float scalblnf(float x, long n) { return sdx::custom::scaled(x, n > 4000 ? 4000 : n < -4000 ? -4000 : int(n)); }
+SDX_FN double rhypot(double x, double y) { return 1.0 / sdx::custom::hypot(x, y); }
+SDX_FN float norm3df(float x, float y, float z) {
+  return sdx::custom::root_of(double(x) * x + double(y) * y + double(z) * z);
+}
+SDX_FN float norm4df(float x, float y, float z, float w) {
+  return sdx::custom::root_of(double(x) * x + double(y) * y + double(z) * z + double(w) * w);
+}
+SDX_FN float rnorm3df(float x, float y, float z) { return 1.0f / norm3df(x, y, z); }
+SDX_FN float rnorm4df(float x, float y, float z, float w) { return 1.0f / norm4df(x, y, z, w); }
+SDX_FN float nanf(const char*) { return __builtin_nanf(""); }
+SDX_FN double nan(const char*) { return __builtin_nan(""); }
 SDX_FN long lrintf(float x) { return long(sdx::round(x)); }
 SDX_FN long lrint(double x) { return long(sdx::round(x)); }
 SDX_FN long long llrintf(float x) { return (long long)sdx::round(x); }
 SDX_FN long lroundf(float x) { return long(sdx::custom::round_away(x)); }
 SDX_FN long lround(double x) { return long(sdx::custom::round_away(x)); }
+SDX_FN long long llrint(double x) { return (long long)sdx::round(x); }
+SDX_FN long long llroundf(float x) { return (long long)sdx::custom::round_away(x); }
+SDX_FN long long llround(double x) { return (long long)sdx::custom::round_away(x); }
+SDX_FN float frexpf(float x, int* exponent) { return sdx::custom::fraction(x, exponent); }
+SDX_FN float frexp(float x, int* exponent) { return sdx::custom::fraction(x, exponent); }
+SDX_FN double frexp(double x, int* exponent) { return sdx::custom::fraction(x, exponent); }
+SDX_FN float nextafterf(float x, float y) { return sdx::custom::next_after<float, sdx::u32>(x, y); }
+SDX_FN double nextafter(double x, double y) { return sdx::custom::next_after<double, sdx::u64>(x, y); }
+SDX_FN int ilogbf(float x) {
+  int exponent;
+  sdx::custom::fraction(x, &exponent);
+  return x == 0 ? INT_MIN : x - x != 0 ? INT_MAX : exponent - 1;
+}
+SDX_FN double modf(double x, double* whole) {
+  *whole = sdx::trunc(x);
+  return sdx::isinf(x) ? sdx::copysign(0.0, x) : sdx::copysign(x - *whole, x);
+}
 SDX_FN float modff(float x, float* whole) {
   *whole = sdx::trunc(x);
   return sdx::isinf(x) ? sdx::copysign(0.0f, x) : sdx::copysign(x - *whole, x);
@@ -142,6 +196,10 @@ SDX_FN void sincosf(float x, float* s, float* c) {
 SDX_FN void sincos(double x, double* s, double* c) {
   *s = sdx::sin(x);
   *c = sdx::cos(x);
+}
+SDX_FN void sincospif(float x, float* s, float* c) {
+  *s = sinpif(x);
+  *c = cospif(x);
 }
 // clang-format off
 SDX_FN bool isnan(float x) { return x != x; }
@@ -201,6 +259,9 @@ SDX_FN float __frsqrt_rn(float x) { return sdx::rsqrt(x); }
 SDX_FN float __fdiv_rn(float x, float y) { return x / y; }
 SDX_FN float __fmaf_rn(float x, float y, float z) { return sdx::fma(x, y, z); }
 SDX_FN double __fma_rn(double x, double y, double z) { return sdx::fma(x, y, z); }
+SDX_FN double __ddiv_rn(double x, double y) { return x / y; }
+SDX_FN double __drcp_rn(double x) { return 1.0 / x; }
+SDX_FN double __dsqrt_rn(double x) { return sdx::sqrt(x); }
 /// Clamps to [0, 1]; NaN gives 0.
 SDX_FN float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
 // Never fused with a neighbouring operation.
@@ -220,38 +281,28 @@ SDX_FN double __dadd_rn(double x, double y) {
 #pragma clang fp contract(off)
   return x + y;
 }
+SDX_FN double __dsub_rn(double x, double y) {
+#pragma clang fp contract(off)
+  return x - y;
+}
 SDX_FN double __dmul_rn(double x, double y) {
 #pragma clang fp contract(off)
   return x * y;
 }
 
 namespace std {
-using ::abs;
-using ::acos;
-using ::asin;
-using ::atan;
-using ::atan2;
-using ::ceil;
-using ::cos;
-using ::cosh;
-using ::erf;
-using ::exp;
-using ::exp2;
-using ::fabs;
-using ::floor;
-using ::fma;
-using ::fmod;
-using ::isfinite;
-using ::isinf;
-using ::isnan;
-using ::log;
-using ::log2;
-using ::pow;
-using ::round;
-using ::sin;
-using ::sinh;
-using ::sqrt;
-using ::tan;
-using ::tanh;
-using ::trunc;
+// clang-format off
+using ::abs; using ::acos; using ::acosf; using ::acosh; using ::asin; using ::asinf; using ::asinh; using ::atan;
+using ::atan2; using ::atan2f; using ::atanf; using ::atanh; using ::cbrt; using ::ceil; using ::ceilf;
+using ::copysign; using ::cos; using ::cosf; using ::cosh; using ::coshf; using ::erf; using ::erfc; using ::erfcf;
+using ::erff; using ::exp; using ::exp2; using ::exp2f; using ::expf; using ::expm1; using ::expm1f; using ::fabs;
+using ::fabsf; using ::fdim; using ::floor; using ::floorf; using ::fma; using ::fmaf; using ::fmax; using ::fmaxf;
+using ::fmin; using ::fminf; using ::fmod; using ::fmodf; using ::frexp; using ::hypot; using ::isfinite;
+using ::isinf; using ::isnan; using ::ldexp; using ::log; using ::log10; using ::log10f; using ::log1p;
+using ::log1pf; using ::log2; using ::log2f; using ::logb; using ::logf; using ::lrint; using ::lround;
+using ::modf; using ::nearbyint; using ::nextafter; using ::pow; using ::powf; using ::remainder; using ::rint;
+using ::rintf; using ::round; using ::roundf; using ::signbit; using ::sin; using ::sinf; using ::sinh;
+using ::sinhf; using ::sqrt; using ::sqrtf; using ::tan; using ::tanf; using ::tanh; using ::tanhf; using ::trunc;
+using ::truncf;
+// clang-format on
 }  // namespace std

@@ -54,6 +54,15 @@ using ulong = unsigned long;
 #define FLT_MAX 3.402823466e+38f
 #define FLT_MIN 1.175494351e-38f
 #define FLT_EPSILON 1.192092896e-07f
+#define SIZE_MAX ULONG_MAX
+#define PTRDIFF_MAX LONG_MAX
+#define PTRDIFF_MIN LONG_MIN
+#define FLT_RADIX 2
+#define FLT_TRUE_MIN 1.401298464e-45f
+#define FLT_MIN_EXP (-125)
+#define FLT_MAX_EXP 128
+#define DBL_MIN_EXP (-1021)
+#define DBL_MAX_EXP 1024
 #define FLT_DIG 6
 #define FLT_MANT_DIG 24
 #define DBL_MAX 1.7976931348623158e+308
@@ -72,6 +81,16 @@ using ulong = unsigned long;
 #define CUDART_MAX_NORMAL_F FLT_MAX
 #define CUDART_PI_F 3.141592654f
 #define CUDART_PI 3.1415926535897931
+#define CUDART_LN2 0.69314718055994531
+#define CUDART_L2T_F 3.321928094f
+#define CUDART_LOG2E 1.4426950408889634
+#define CUDART_PIO2_F 1.570796327f
+#define CUDART_PIO4_F 0.785398163f
+#define CUDART_SQRT_TWO_F 1.414213562f
+#define CUDART_SQRT_HALF_F 0.707106781f
+#define CUDART_ZERO_F 0.0f
+#define CUDART_ONE_F 1.0f
+#define CUDART_TWO_TO_23_F 8388608.0f
 #define CUDART_L2E_F 1.442695041f
 #define CUDART_LN2_F 0.693147181f
 #define M_E 2.7182818284590452354
@@ -272,6 +291,8 @@ struct numeric_limits {
 template <>
 struct numeric_limits<float> {
   static constexpr bool is_integer = false, is_signed = true;
+  static constexpr bool has_infinity = true, has_quiet_NaN = true;
+  static constexpr int max_exponent = FLT_MAX_EXP, min_exponent = FLT_MIN_EXP;
   static constexpr int digits = 24;
   static constexpr float max() { return FLT_MAX; }
   static constexpr float min() { return FLT_MIN; }
@@ -283,6 +304,8 @@ struct numeric_limits<float> {
 template <>
 struct numeric_limits<double> {
   static constexpr bool is_integer = false, is_signed = true;
+  static constexpr bool has_infinity = true, has_quiet_NaN = true;
+  static constexpr int max_exponent = DBL_MAX_EXP, min_exponent = DBL_MIN_EXP;
   static constexpr int digits = 53;
   static constexpr double max() { return DBL_MAX; }
   static constexpr double min() { return DBL_MIN; }

@@ -131,3 +131,13 @@ SDX_FN void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 SDX_FN void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 #endif
 SDX_FN void __nanosleep(unsigned) {}
+
+// --- <cuda_pipeline.h>: copies that are complete at once
+template <class T, class F>
+SDX_FN void __pipeline_memcpy_async(T* to, const F* from, size_t bytes, size_t zeros = 0) {
+  auto* out = reinterpret_cast<unsigned char*>(to);
+  __builtin_memcpy(out, from, bytes - zeros);
+  __builtin_memset(out + (bytes - zeros), 0, zeros);
+}
+SDX_FN void __pipeline_commit() {}
+SDX_FN void __pipeline_wait_prior(size_t) {}

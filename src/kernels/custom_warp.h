@@ -7,8 +7,8 @@
 /// Waits for the lanes of `mask` (0: for those that can come), then returns the value of lane `source`, or the own one
 /// if that lane does not take part. `lanes`: those that took part (low half), and those of them whose predicate is not
 /// 0 (high half). compile/host_threads.h defines it.
-extern "C" sdx::u64 sdx_warp_exchange(sdx::u32 mask, sdx::u64 value, sdx::u32 source, sdx::u32 predicate,
-                                      sdx::u64* lanes);
+extern "C" __attribute__((convergent)) sdx::u64 sdx_warp_exchange(sdx::u32 mask, sdx::u64 value, sdx::u32 source,
+                                                                  sdx::u32 predicate, sdx::u64* lanes);
 #endif
 
 namespace sdx::custom {

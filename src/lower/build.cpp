@@ -109,44 +109,16 @@ class GraphLowering {
 };
 
 /// Names under which sources of CUDA and HIP include what kernels/custom.h provides.
-constexpr std::string_view kDialectHeaders[] = {"cuda.h",
-                                                "cuda_runtime.h",
-                                                "cuda_runtime_api.h",
-                                                "device_launch_parameters.h",
-                                                "vector_types.h",
-                                                "cuda_fp16.h",
-                                                "cuda_fp16.hpp",
-                                                "cuda_bf16.h",
-                                                "math_constants.h",
-                                                "device_functions.h",
-                                                "hip/hip_runtime.h",
-                                                "hip/hip_fp16.h",
-                                                "hip/hip_bf16.h",
-                                                "hip/hip_bfloat16.h",
-                                                "hip/hip_math_constants.h",
-                                                "stdint.h",
-                                                "stddef.h",
-                                                "math.h",
-                                                "float.h",
-                                                "limits.h",
-                                                "assert.h",
-                                                "string.h",
-                                                "stdio.h",
-                                                "stdlib.h",
-                                                "cstdint",
-                                                "cstddef",
-                                                "cmath",
-                                                "cfloat",
-                                                "climits",
-                                                "cassert",
-                                                "cstring",
-                                                "cstdio",
-                                                "cstdlib",
-                                                "limits",
-                                                "type_traits",
-                                                "utility",
-                                                "algorithm",
-                                                "array"};
+constexpr std::string_view kDialectHeaders[] = {
+    "cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h", "vector_types.h", "cuda_fp16.h",
+    "cuda_fp16.hpp", "cuda_bf16.h", "math_constants.h", "device_functions.h", "hip/hip_runtime.h", "hip/hip_fp16.h",
+    "hip/hip_bf16.h", "hip/hip_bfloat16.h", "hip/hip_math_constants.h", "stdint.h", "stddef.h", "math.h", "float.h",
+    "limits.h", "assert.h", "string.h", "stdio.h", "stdlib.h", "cstdint", "cstddef", "cmath", "cfloat", "climits",
+    "cassert", "cstring", "cstdio", "cstdlib", "limits", "type_traits", "utility", "algorithm", "array", "bit",
+    "concepts", "cstdarg", "functional", "initializer_list", "tuple", "vector_functions.h", "host_defines.h",
+    "driver_types.h", "builtin_types.h", "cuda_pipeline.h", "cuda_pipeline_primitives.h",
+    // Of host functions, which a kernel does not use.
+    "iostream", "memory", "sstream", "stdexcept", "string", "vector"};
 
 std::vector<SourceFile> dialect_headers() {
   std::vector<SourceFile> headers;
@@ -154,7 +126,7 @@ std::vector<SourceFile> dialect_headers() {
   for (const std::string_view name : kDialectHeaders)
     headers.push_back({std::string(name), "#pragma once\n#include \"custom.h\"\n"});
   for (const char* name : {"cooperative_groups.h", "cooperative_groups/reduce.h", "cooperative_groups/scan.h",
-                           "hip/hip_cooperative_groups.h"})
+                           "cooperative_groups/memcpy_async.h", "hip/hip_cooperative_groups.h"})
     headers.push_back({name, "#pragma once\n#include \"custom_groups.h\"\n"});
   return headers;
 }
@@ -163,7 +135,10 @@ std::vector<SourceFile> dialect_headers() {
 /// so passing one to a function must not be undefined.
 std::vector<std::string> dialect_arguments(bool gpu) {
   std::vector<std::string> args = {"-fwrapv", "-no-enable-noundef-analysis"};
-  if (!gpu) args.insert(args.end(), {"-femulated-tls", "-fwarn-stack-size=65536", "-Werror=frame-larger-than"});
+  // A call that waits for other lanes stays one call, by which they find one another (compile/host_threads.cpp).
+  if (!gpu)
+    args.insert(args.end(),
+                {"-femulated-tls", "-fconvergent-functions", "-fwarn-stack-size=65536", "-Werror=frame-larger-than"});
   return args;
 }
 

@@ -255,7 +255,9 @@ def cases(seed: int = 0) -> list[Case]:
     made += [_rotary(rng, "neox"), _rotary(rng, "gptj"), _topk(rng), _nms(rng), _deformable_attention(rng), _gemv(rng)]
     made += [_gemm(rng), _scan(rng), _histogram(rng), _layer_norm(rng), _transpose(rng), _reduce(rng), _sort(rng)]
     made += [_depthwise(rng, True), _depthwise(rng, False), _embedding(rng), _gelu(rng), _argmax(rng), _compact(rng)]
-    return [*made, _roi_align(rng), _resize(rng), _quick_gelu(rng)]
+    from custom_more_cases import more_cases  # which uses Case
+
+    return [*made, _roi_align(rng), _resize(rng), _quick_gelu(rng), *more_cases(rng)]
 
 
 def model_of(listed: list[Case], fixed: bool = False) -> onnx.ModelProto:

@@ -259,6 +259,8 @@ KERNEL = "__global__ void f(const float* x, float* y, int n) {\n  const int i = 
         ('asm volatile("mov.u32 %0, %laneid;" : "=r"(n));', "inline assembly"),
         ('printf("%d", i);', "can't print"),
         ("__trap();", "report errors through an output"),
+        ("float* p = new float[2]; y[i] = *p;", "declare a workspace"),
+        ("auto* p = (float*)malloc(4); y[i] = *p;", "declare a workspace"),
         ("y[i] = unknown_function(x[i]);", "unknown_function"),
         (
             "double buffer[100000]; for (int k = 0; k < n; ++k) buffer[k] = x[k]; y[i] = buffer[n / 2] + buffer[i];",

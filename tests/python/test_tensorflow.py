@@ -95,6 +95,34 @@ def test_layers_that_tf2onnx_alone_refuses():
     close(got, model(x), 1e-4)  # GELU by another approximation of erf
 
 
+def test_bfloat16():
+    """tf2onnx takes it for float16 in some places."""
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        x = given = layers.Input((None, 8))
+        x = layers.LayerNormalization()(layers.Dense(16, activation="relu")(x))
+        x = layers.Dense(4, dtype="float32")(layers.MultiHeadAttention(2, 4)(x, x))
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    model = keras.Model(given, x)
+    compiled = sardonyx.compile(model)
+    for shape in ((1, 5, 8), (2, 7, 8)):
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        (got,) = compiled({compiled.inputs[0].name: x}).values()
+        close(got, model(x), 2e-2)  # some roundings to bfloat16
+
+
+@pytest.mark.parametrize("padding", ["same", "valid"])
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_transposed_convolutions_longer_than_their_windows(padding, more):
+    x = image = layers.Input((5, 4, 3))
+    x = layers.Conv2DTranspose(6, 3, strides=3, padding=padding, output_padding=more, bias_initializer="ones")(x)
+    model, x = keras.Model(image, x), np.random.default_rng(0).uniform(-1, 1, (2, 5, 4, 3)).astype(np.float32)
+    compiled = sardonyx.compile(model)
+    (got,) = compiled({compiled.inputs[0].name: x}).values()
+    close(got, model(x))
+
+
 class Subclassed(keras.Model):
     def __init__(self):
         super().__init__()

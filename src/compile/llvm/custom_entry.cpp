@@ -1,6 +1,8 @@
 #include "compile/llvm/custom_entry.h"
 
+#include <llvm/Analysis/ValueTracking.h>
 #include <llvm/IR/Constants.h>
+#include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Module.h>
 #include <llvm/Passes/PassBuilder.h>
 #include <llvm/Transforms/IPO/GlobalDCE.h>
@@ -15,6 +17,40 @@ bool is_used(const llvm::Module& module, const char* function) {
   return f != nullptr && !f->use_empty();
 }
 
+/// Lanes of a warp execute together, and sources from before __syncwarp() rely on it: through volatile pointers to
+/// shared memory each lane reads what others have stored in the statement before. On the host, where lanes are fibers,
+/// all of them wait before and after such a store.
+void step_by_stores(llvm::Module& module) {
+  llvm::SmallVector<llvm::StoreInst*> stores;
+  for (llvm::Function& f : module)
+    for (llvm::BasicBlock& block : f)
+      for (llvm::Instruction& i : block)
+        if (auto* store = llvm::dyn_cast<llvm::StoreInst>(&i);
+            store != nullptr && store->isVolatile() &&
+            !llvm::isa<llvm::AllocaInst>(llvm::getUnderlyingObject(store->getPointerOperand())))
+          stores.push_back(store);
+  if (stores.empty()) return;
+  llvm::IRBuilder<> builder(module.getContext());
+  llvm::Type *word = builder.getInt32Ty(), *wide = builder.getInt64Ty();
+  // Of kernels/custom_warp.h: for lanes in this call, without a value.
+  llvm::FunctionCallee wait =
+      module.getOrInsertFunction("sdx_warp_exchange", wide, word, wide, word, word, builder.getPtrTy());
+  llvm::cast<llvm::Function>(wait.getCallee())->setConvergent();
+  for (llvm::StoreInst* store : stores) {
+    llvm::BasicBlock& entry = store->getFunction()->getEntryBlock();
+    builder.SetInsertPoint(&entry, entry.begin());
+    llvm::Value* lanes = builder.CreateAlloca(wide);
+    const auto add = [&](llvm::Instruction* at) {
+      builder.SetInsertPoint(at);
+      builder
+          .CreateCall(wait, {builder.getInt32(0), builder.getInt64(0), builder.getInt32(0), builder.getInt32(1), lanes})
+          ->setConvergent();
+    };
+    add(store);
+    add(store->getNextNode());
+  }
+}
+
 }  // namespace
 
 void isolate_custom_entry(llvm::Module& module) {
@@ -23,6 +59,7 @@ void isolate_custom_entry(llvm::Module& module) {
   bool custom = false;
   for (const llvm::Function& f : module) custom = custom || f.hasFnAttribute(kEntry);
   if (!custom) return;
+  if (!gpu) step_by_stores(module);
   for (llvm::Function& f : module)
     if (!f.isDeclaration() && !f.hasFnAttribute(kEntry)) {
       f.setLinkage(llvm::GlobalValue::InternalLinkage);

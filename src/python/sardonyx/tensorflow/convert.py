@@ -9,7 +9,7 @@ import os
 import pathlib
 import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import FileError, InvalidArgumentError, InvalidModelError, UnsupportedError
@@ -305,6 +305,29 @@ def convert_function(function: Function, inputs: Mapping[str, Shape | None] | No
     return proto
 
 
+def keep_pads(nodes: Iterable[Any]) -> None:
+    """Results of transposed convolutions that are longer than their windows reach (an output_padding of Keras) get negative
+    pads, which ONNX does not have, from tf2onnx, half of them at the begin: these are elements at the end."""
+    for node in nodes:
+        named = {a.name: a for a in node.attribute}
+        if node.op_type != "ConvTranspose" or "pads" not in named:
+            continue
+        pads = named["pads"].ints
+        half = len(pads) // 2
+        beyond = [max(0, -(a + b)) for a, b in zip(pads[:half], pads[half:], strict=True)]
+        if not any(beyond):
+            continue
+        if "output_padding" not in named:
+            added = node.attribute.add(name="output_padding", type=7)  # AttributeProto.INTS
+            added.ints[:] = [0] * half
+            named["output_padding"] = added
+        more = named["output_padding"].ints
+        for k, n in enumerate(beyond):
+            if n:
+                pads[k] = pads[half + k] = 0
+                more[k] += n
+
+
 def rename(proto: Any, new: Mapping[str, str], one_batch: bool) -> None:
     """Gives inputs and outputs the names of their author. `one_batch`: the inputs' first dims are one, where they vary."""
     taken = set(new.values())
@@ -318,6 +341,7 @@ def rename(proto: Any, new: Mapping[str, str], one_batch: bool) -> None:
     domains = {o.domain for o in proto.opset_import}
 
     def visit(g: Any) -> None:
+        keep_pads(g.node)
         for node in g.node:
             node.input[:] = [renamed(n) for n in node.input]
             node.output[:] = [renamed(n) for n in node.output]

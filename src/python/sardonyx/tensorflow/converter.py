@@ -63,9 +63,22 @@ class Complaints(logging.Handler):
         raise UnsupportedError(f"{what}: tf2onnx does not convert {text}{more}{advice}")
 
 
+def know_bfloat16() -> None:
+    """tf2onnx gives tensors of bfloat16 the type float16, but casts to bfloat16."""
+    import ml_dtypes
+    import onnx
+    from tensorflow.core.framework import types_pb2
+    from tf2onnx import tf_utils, utils
+
+    bfloat16 = onnx.TensorProto.BFLOAT16
+    tf_utils.TF_TO_ONNX_DTYPE[types_pb2.DT_BFLOAT16] = bfloat16
+    utils.ONNX_TO_NUMPY_DTYPE.setdefault(bfloat16, ml_dtypes.bfloat16)
+
+
 def converted(convert: Callable[[], Any], what: str) -> Any:
     """The result of `convert`, quietly. Raises UnsupportedError."""
     tf = import_tensorflow()
+    know_bfloat16()
     complaints = Complaints()
     log = logging.getLogger("tf2onnx")
     propagate, level = log.propagate, log.level

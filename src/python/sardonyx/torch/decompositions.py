@@ -15,6 +15,7 @@ from torch.onnx._internal.exporter import _decomp, _registration
 
 from ..errors import UnsupportedError
 from .repairs import MISTRANSLATED, custom_translations, translations
+from .rules import RULES
 
 aten = torch.ops.aten
 
@@ -105,15 +106,33 @@ def inverse_of_lower(a: torch.Tensor, n: int, unitriangular: bool) -> torch.Tens
 def as_strided(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> torch.Tensor:  # fmt: skip
     """Elements of the memory of `x` by their offsets. torch.onnx takes the memory for the row-major elements of `x`, which
     it is not behind a transposition."""
+    memory = x.permute(order_in_memory(x))
+    return memory.reshape(-1)[offsets_of(x, size, stride, storage_offset)]
+
+
+def as_strided_scatter(x: torch.Tensor, source: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> torch.Tensor:  # fmt: skip
+    """`x` with other elements at these offsets of its memory."""
+    order = order_in_memory(x)
+    memory = x.permute(order)
+    places = offsets_of(x, size, stride, storage_offset).reshape(-1)
+    changed = memory.reshape(-1).scatter(0, places, source.expand(size).reshape(-1)).reshape(memory.shape)
+    return changed.permute(sorted(range(x.ndim), key=lambda d: order[d]))
+
+
+def order_in_memory(x: torch.Tensor) -> list[int]:
+    """The dims of `x` in the order of memory, all of which it takes."""
     compare = lambda a, b: int(bool(x.stride(b) > x.stride(a))) - int(bool(x.stride(a) > x.stride(b)))
     order = sorted(range(x.ndim), key=functools.cmp_to_key(compare))
-    memory = x.permute(order)
-    if not memory.is_contiguous() or x.storage_offset() != 0:
+    if not x.permute(order).is_contiguous() or x.storage_offset() != 0:
         raise UnsupportedError("as_strided of a tensor that is a part of its memory")
+    return order
+
+
+def offsets_of(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any) -> torch.Tensor:
     offsets = torch.zeros((), dtype=torch.int64, device=x.device) + (storage_offset or 0)
     for n, step in zip(size, stride, strict=True):
         offsets = offsets[..., None] + torch.arange(n, device=x.device) * step
-    return memory.reshape(-1)[offsets]
+    return offsets
 
 
 def triangular_solve(b: torch.Tensor, a: torch.Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
@@ -132,7 +151,7 @@ def reversed_subtraction(x: torch.Tensor, other: Any, alpha: Any = 1) -> torch.T
 
 #: torch.onnx makes lists of tensors of these, which only its optimizer takes apart again.
 LISTS: dict[Any, Callable[..., Any]] = {aten.split.Tensor: split, aten.split_with_sizes.default: split_with_sizes, aten.unbind.int: unbind}  # fmt: skip
-REPLACED: dict[Any, Callable[..., Any]] = {aten.sort.stable: stable_sort, aten.linalg_solve_triangular.default: solve_triangular, aten.triangular_solve.default: triangular_solve, aten.rsub.Scalar: reversed_subtraction, aten.as_strided.default: as_strided}  # fmt: skip
+REPLACED: dict[Any, Callable[..., Any]] = {aten.sort.stable: stable_sort, aten.linalg_solve_triangular.default: solve_triangular, aten.triangular_solve.default: triangular_solve, aten.rsub.Scalar: reversed_subtraction, aten.as_strided.default: as_strided, aten.as_strided_scatter.default: as_strided_scatter, torch.ops.prims.as_strided_scatter.default: as_strided_scatter}  # fmt: skip
 #: PyTorch decomposes these into the lists above.
 OF_LISTS = {"chunk", "split.sizes", "tensor_split", "unsafe_chunk", "hsplit", "vsplit", "dsplit"}
 
@@ -144,7 +163,7 @@ def tables(torchvision: bool) -> tuple[dict[Any, Callable[..., Any]], dict[Any, 
     table = _decomp.create_onnx_friendly_decomposition_table(known)
     composite, others = exported_program._split_decomp_table_to_cia_and_python_decomp(table)
     kept = {op: f for op, f in composite.items() if op in known and not is_of_lists(op)}
-    return kept, dict(others) | LISTS | REPLACED
+    return kept, dict(others) | LISTS | REPLACED | RULES
 
 
 def is_of_lists(op: Any) -> bool:

@@ -17,6 +17,7 @@ import torch
 from torch.onnx._internal.exporter import _core
 
 from ..errors import FileError, InvalidArgumentError, UnsupportedError
+from .by_rules import apply_rules
 from .decompositions import registry
 from .repairs import repair
 
@@ -62,6 +63,7 @@ def exported(module: torch.nn.Module, arguments: Sequence[Any], shapes: Any = No
             )
     except Exception as error:
         raise UnsupportedError(f"torch.export cannot trace it: {first_line(cause_of(error))}") from error
+    apply_rules(program)
     repair(program)
     return program
 
@@ -101,6 +103,13 @@ def needs_optimizer(model: Any) -> bool:
     return bool(model.functions) or any(n.op_type in replaced for n in model.graph.all_nodes())
 
 
+def raise_version(model: Any) -> None:
+    """ONNX has DeformConv from version 19 on, and torch.onnx writes it into models of version 18. Operators of version 18
+    mean the same in 19."""
+    if model.opset_imports.get("") == 18 and any(n.op_type == "DeformConv" for n in model.graph.all_nodes()):
+        model.opset_imports[""] = 19
+
+
 _rules_lock = threading.Lock()
 
 
@@ -130,6 +139,7 @@ def write_onnx(program: torch.export.ExportedProgram, folder: str | os.PathLike[
             if needs_optimizer(made.model):
                 optimize(made)
             keep_dtypes(made.model.graph, program)
+            raise_version(made.model)
             values = [v.const_value for v in made.model.graph.initializers.values()]
             large = sum(v.nbytes for v in values if v is not None) >= INLINE_BYTES
             made.save(str(path), external_data=large)
@@ -158,5 +168,6 @@ def onnx_of(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: An
             model = torch.export.load(os.fspath(model))
         except Exception as error:
             raise FileError(f"{os.fspath(model)}: torch.export cannot load it: {first_line(error)}") from error
+    apply_rules(model)
     repair(model)
     return write_onnx(model, folder)

@@ -134,8 +134,13 @@ def addmm(make: Results, bias: Any, x: Any, weight: Any, *, beta: Any = 1, alpha
 def rules() -> dict[Any, Callable[..., Any]]:
     made: dict[Any, Callable[..., Any]] = {packet.default: like_first for packet in LIKE_FIRST}
     made |= {aten._softmax.default: softmax, aten._log_softmax.default: softmax}
+    # Of the fast path of TransformerEncoderLayer, for which PyTorch has no rule with symbolic sizes.
+    made |= {aten._transformer_encoder_layer_fwd.default: like_first}
     made |= {aten.native_layer_norm.default: layer_norm, aten.linear.default: linear, aten.addmm.default: addmm}
     return made | {aten._native_batch_norm_legit_no_training.default: batch_norm}
 
 
 RULES = rules()
+
+# Operators of graphs find their rule by the mode's own class.
+torch.ops.higher_order.cond.py_impl(Fakes)(torch.ops.higher_order.cond.python_key_table[FakeTensorMode])

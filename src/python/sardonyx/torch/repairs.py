@@ -19,8 +19,9 @@ aten = torch.ops.aten
 
 #: Translations that are not used, so that PyTorch decomposes the operators: batch normalisation by the batch's statistics
 #: is written as one by the running statistics; the angle of an integer as an integer;
-#: erfcx as a product that overflows.
-MISTRANSLATED = {"aten.angle.default", "aten.special_erfcx.default", "aten.native_batch_norm.default", "aten._native_batch_norm_legit.default", "aten._native_batch_norm_legit.no_stats", "aten._native_batch_norm_legit_functional.default"}  # fmt: skip
+#: erfcx as a product that overflows; a smoothed cross entropy counts labels that are to be ignored; bags of embeddings are
+#: loops over sequences, and lists of tensors are mapped over sequences.
+MISTRANSLATED = {"aten.cross_entropy_loss.default", "aten.embedding_bag.default", "aten.embedding_bag.padding_idx", "aten.atleast_1d.Sequence", "aten.atleast_2d.Sequence", "aten.atleast_3d.Sequence", "aten.angle.default", "aten.special_erfcx.default", "aten.native_batch_norm.default", "aten._native_batch_norm_legit.default", "aten._native_batch_norm_legit.no_stats", "aten._native_batch_norm_legit_functional.default"}  # fmt: skip
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
@@ -60,7 +61,25 @@ def translations() -> dict[Any, Callable[..., Any]]:
     def hardtanh(self: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
         return op.Clip(self, constant(float(min_val), self), constant(float(max_val), self))
 
+    def antialiased(mode: str, **more: Any) -> Callable[..., Any]:
+        """torch.onnx ignores the scales, which PyTorch places pixels by where they are given."""
+
+        def call(self: Any, output_size: Any, align_corners: bool, scales_h: Any = None, scales_w: Any = None) -> Any:
+            place = "align_corners" if align_corners else "pytorch_half_pixel"
+            named = {"mode": mode, "coordinate_transformation_mode": place, "antialias": 1, "exclude_outside": 1} | more
+            if scales_h is None or scales_w is None or align_corners:
+                kept = op.Slice(op.Shape(self), op.Constant(value_ints=[0]), op.Constant(value_ints=[2]))
+                one = op.Constant(value_ints=[1])
+                sizes = [op.Constant(value_ints=[n]) if isinstance(n, int) else op.Reshape(n, one) for n in output_size]
+                return op.Resize(self, None, None, op.Concat(kept, *sizes, axis=0), **named)
+            scales = op.Constant(value_floats=[1.0, 1.0, float(scales_h), float(scales_w)])
+            return op.Resize(self, None, scales, None, **named)
+
+        return call
+
     return {
+        aten._upsample_bilinear2d_aa.default: antialiased("linear"),
+        aten._upsample_bicubic2d_aa.default: antialiased("cubic", cubic_coeff_a=-0.5),
         aten.hardswish.default: hardswish,
         aten.hardtanh.default: hardtanh,
         aten.log1p.default: log1p,

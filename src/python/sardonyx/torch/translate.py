@@ -14,7 +14,7 @@ from torch.onnx._internal.fx.passes import type_promotion
 
 from ..errors import UnsupportedError
 from .decompositions import registry
-from .export import cause_of, first_line, keep_dtypes, needs_optimizer, optimize, quiet
+from .export import cause_of, first_line, keep_dtypes, needs_optimizer, optimize, quiet, raise_version
 from .host_copies import HostCopies
 from .onnx_repeats import repeats_copied
 from .trace import Traced
@@ -52,6 +52,7 @@ def translated(traced: Traced, names: Sequence[str], copies: HostCopies) -> Onnx
     if needs_optimizer(model):
         optimize(made)
     keep_dtypes(model.graph, program)
+    raise_version(model)
     for value, name in zip(model.graph.inputs, names, strict=True):
         value.name = name
     memory = {}
