@@ -58,7 +58,9 @@ class WindowGram:
         if len(chosen) > _ROWS:
             chosen = np.sort(self._random.choice(chosen, _ROWS, replace=False))
         rows = places[np.unravel_index(chosen, out)].reshape(len(chosen), -1)
-        gram = rows.T @ rows
+        rows = rows[np.isfinite(rows).all(-1)]
+        with np.errstate(over="ignore", invalid="ignore"):  # see weight_only.check_gram()
+            gram = rows.T @ rows
         self.sum = gram if self.sum is None else self.sum + gram
         self.count += len(rows)
 
