@@ -5,7 +5,7 @@ import onnx
 import pytest
 import sardonyx
 from onnx import TensorProto, helper, numpy_helper
-from sardonyx.quantization.calibration import CheckedChannels
+from sardonyx.quantization.calibration import CheckedChannels, Gram
 from sardonyx.quantization.qdq import INT8
 from sardonyx.quantization.scaling import smoothing
 from sardonyx.quantization.weight_only import gptq
@@ -205,3 +205,23 @@ def test_scripts_that_end_and_arrays_that_are_none(tmp_path):
             sardonyx.evaluate(dense(), script)
     with pytest.raises(sardonyx.InvalidArgumentError, match="'x' is no array"):
         sardonyx.quantize(dense(), [{"x": [[1.0, 2.0], [3.0]]}])
+
+
+def test_gptq_with_few_samples_does_not_fit_to_them():
+    """25 rows of 32 even channels say nothing about how channels go together; rounding to nearest is as good."""
+    errors = {
+        w: relative(sardonyx.quantize(dense(), FEW, to="int4", weights=w).model, dense()) for w in ("gptq", "rtn")
+    }
+    assert errors["gptq"] < 1.05 * errors["rtn"]
+    # Rows of few directions keep what they say, however few they are, and many rows do in any case.
+    mixing = normal(3, 4, 32)
+    few, many = Gram(), Gram()
+    few.add(normal(4, 25, 4) @ mixing)
+    many.add(normal(5, 20000, 32) * np.linspace(1, 2, 32, dtype=np.float32))
+    for gram, most in ((few, 0.3), (many, 0.01)):
+        difference = np.linalg.norm(gram.shrunk() - gram.sum) / np.linalg.norm(gram.sum)
+        assert 0 < difference < most
+    assert np.trace(few.shrunk()) == pytest.approx(np.trace(few.sum), rel=1e-5)
+    one = Gram()
+    one.add(np.zeros((3, 8), np.float32))
+    assert not one.shrunk().any()

@@ -134,13 +134,30 @@ class Gram:
     def __init__(self) -> None:
         self.sum: Array | None = None
         self.count = 0
+        self._fourth = 0.0  # the sum of |x|^4
 
     def add(self, values: Array) -> None:
-        x = finite_rows(values)
+        self.add_rows(finite_rows(values))
+
+    def add_rows(self, x: Array) -> None:
         with np.errstate(over="ignore", invalid="ignore"):  # see weight_only.check_gram()
             gram = x.T @ x
         self.sum = gram if self.sum is None else self.sum + gram
         self.count += len(x)
+        self._fourth += float(np.square(np.einsum("nk,nk->n", x, x, dtype=np.float64)).sum())
+
+    def shrunk(self) -> Array:
+        """The sum, moved towards a multiple of the identity by as much as its error is expected to be (Ledoit and Wolf, "A
+        well-conditioned estimator for large-dimensional covariance matrices", 2004): few rows say little about how the
+        channels go together, and GPTQ would fit the weights to these."""
+        assert self.sum is not None
+        n, s = self.count, self.sum.astype(np.float64) / self.count
+        mean = float(np.trace(s)) / len(s)
+        square = float(np.square(s).sum())
+        distance = square - mean * mean * len(s)  # squared, of s from the multiple of the identity
+        error = (self._fourth / n - square) / n  # expected, of s from what more data would give
+        part = min(1.0, max(0.0, error / distance)) if distance > 0 else 1.0
+        return np.asarray(((1 - part) * s + part * mean * np.eye(len(s))) * n)
 
 
 def collect(

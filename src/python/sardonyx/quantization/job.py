@@ -396,7 +396,7 @@ class Job:
         groups = by_activation(p for p in layers if p.kind != "Conv")
         groups |= {f"{p.activation} of {p.node.output[0]}": [p] for p in layers if p.kind == "Conv"}
         for part in self.parts(groups) if s.weights != "rtn" else [list(groups)]:
-            grams: dict[str, Gram | convolution.WindowGram] = {}
+            grams: dict[str, Gram] = {}
             wanted: dict[str, list[Collector]] = {}
             for name in part:
                 p = groups[name][0]
@@ -425,7 +425,7 @@ class Job:
         return parts
 
     def round_weights(
-        self, group: list[Layer], gram: Gram | convolution.WindowGram, kind: str
+        self, group: list[Layer], gram: Gram, kind: str
     ) -> Iterable[tuple[Layer, Blocked | MxWeight, float]]:
         s, h = self.settings, gram.sum
         if s.weights != "rtn":
@@ -436,9 +436,10 @@ class Job:
             if scales is not None:
                 scale_layers(self.model, group, scales)
                 h = h / np.outer(scales, scales)
+        second = gram.shrunk() if s.weights == "gptq" else None
         for p in group:
             w_ = weight_only.weight_of(self.model, p)
-            q = self._rounded(w_, h if s.weights == "gptq" else None, kind)
+            q = self._rounded(w_, second, kind)
             relative = _relative(q, w_, h)
             if q.bits < 8 and s.limit is not None and relative > s.limit:
                 q = self._rounded(w_, None, "mxfp8" if kind in MX else "int8-weights")

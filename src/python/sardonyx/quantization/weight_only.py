@@ -134,7 +134,7 @@ def _gptq(
     return quants.reshape(n, blocks, block), scales, zeros
 
 
-def check_gram(activation: str, gram: Gram | convolution.WindowGram) -> None:
+def check_gram(activation: str, gram: Gram) -> None:
     """Raises InvalidArgumentError if the data say nothing about the activation."""
     why = ""
     if not gram.count or gram.sum is None:
