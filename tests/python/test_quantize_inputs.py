@@ -225,3 +225,34 @@ def test_gptq_with_few_samples_does_not_fit_to_them():
     one = Gram()
     one.add(np.zeros((3, 8), np.float32))
     assert not one.shrunk().any()
+
+
+@pytest.mark.parametrize("to", ["fp8", "fp8-fnuz", "fp8-e5m2", "int8"])
+def test_onnxruntime_gives_the_same_with_its_usual_options(to):
+    """Its optimiser removes a Relu in front of a QuantizeLinear with a zero point of float8, and fuses a Gemm of them."""
+    ort = pytest.importorskip("onnxruntime")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["a"]),
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("Gemm", ["r", "w2", "c"], ["g"]),
+        helper.make_node("Gemm", ["g", "w3"], ["h"]),
+        helper.make_node("Clip", ["h", "low", "high"], ["k"]),
+        helper.make_node("MatMul", ["k", "w4"], ["y"]),
+    ]
+    weights = {
+        "w1": normal(1, 32, 48) / 6,
+        "w2": normal(2, 48, 40) / 7,
+        "c": normal(4, 40),
+        "w3": normal(3, 40, 32) / 6,
+    }
+    weights["w4"] = normal(5, 32, 48) / 6
+    weights |= {"low": np.float32(0), "high": np.float32(1)}
+    model = make(nodes, [("y", ["n", 48])], weights)
+    done = sardonyx.quantize(model, FEW, to=to, limit=1)
+    assert len(done.report.layers) == 4
+    options = ort.SessionOptions()
+    # Otherwise, on CPUs with AVX2 and without VNNI, ONNX Runtime's sums of two products saturate at 16 bits.
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    session = ort.InferenceSession(done.model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    ours = sardonyx.compile(done.model)(FEW[0])["y"]
+    np.testing.assert_allclose(session.run(None, FEW[0])[0], ours, atol=0.02 * np.abs(ours).max())  # a step of 8 bits
