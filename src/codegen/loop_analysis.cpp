@@ -303,6 +303,42 @@ std::optional<Across> reads_across(const FlatLoop& loop, std::int64_t least) {
   return most->loads.empty() ? std::nullopt : std::optional(*most);
 }
 
+std::optional<Expr> long_side(const FlatLoop& loop, std::int64_t least) {
+  constexpr int kOperations = 4;  // fewer take no longer one by one than the stores do
+  const Expr& inner = loop.vars.back();
+  std::int64_t n = 0;
+  if (loop.body->has_reduce || !is_const_int(inner->args[0], n) || n >= least) return {};
+  int operations = 0;
+  Exprs loads;
+  visit(loop.body, [&](const Expr& x) {
+    if (x->op == Op::kLoad)
+      loads.push_back(x);
+    else if (x->op != Op::kConst && x->op != Op::kCast && is_float(x->dtype))
+      ++operations;
+  });
+  if (operations < kOperations) return {};
+  const auto reads_along = [&](const Expr& var) {
+    return std::ranges::any_of(loads, [&](const Expr& x) { return advances(x->args[0], var); });
+  };
+  if (reads_along(inner) || std::ranges::any_of(loads, [](const Expr& x) { return x->args[0]->has_load; })) return {};
+  for (std::size_t k = loop.vars.size() - 1; k-- > 0;) {
+    const Expr& var = loop.vars[k];
+    if ((!is_const_int(var->args[0], n) || n >= least) && reads_along(var)) return var;
+  }
+  return {};
+}
+
+bool is_short_run(const Expr& body, const Expr& offset, const Expr& var) {
+  constexpr std::int64_t kFewest = 4, kMost = 15;
+  std::int64_t n = 0;
+  if (!is_const_int(var->args[0], n) || n < kFewest || n > kMost || !advances(offset, var)) return false;
+  bool contiguous = true;
+  visit(body, [&](const Expr& x) {
+    if (x->op == Op::kLoad && mentions(x->args[0], var)) contiguous &= advances(x->args[0], var);
+  });
+  return contiguous;
+}
+
 std::optional<OutputLoop> output_loop(const LoopKernel& kernel) {
   OutputLoop p;
   const bool single = kernel.stages.size() == 1 && kernel.outer.empty();

@@ -42,6 +42,13 @@ LoopKernel with_channels_inside(LoopKernel kernel, std::int64_t least);
 /// A body that computes with a choice by something that is the same along `var` (the part of a concatenation), as a
 /// choice of what it computes; other bodies as they are.
 Expr as_choice(const Expr& body, const Expr& var);
+/// The variable along which a loop reads memory whose innermost variable has fewer than `least` values and runs across
+/// it (the channels of an image that is stored with channels last), if the loop computes something. It is then computed
+/// side by side, and stored across memory.
+std::optional<Expr> long_side(const FlatLoop& loop, std::int64_t least);
+/// Whether a loop over `var` has so few values, a known number, that the compiler would unroll it before it could
+/// vectorise it, and all that it reads and stores is contiguous.
+bool is_short_run(const Expr& body, const Expr& offset, const Expr& var);
 /// Loads that run across memory in the innermost loop, and along it with another variable (a transpose).
 struct Across {
   std::size_t along = 0;  ///< which variable

@@ -217,7 +217,9 @@ class Generator {
     const std::string i = emit_.fresh("i");
     emit_.open(fmt::format("if ({} < {})", lo, hi));  // what is computed first exists only where elements do
     compute_first(body, var);
-    if (!body->has_reduce) emit_.line("#pragma clang loop vectorize(assume_safety)");
+    if (!body->has_reduce)
+      emit_.line(fmt::format("#pragma clang loop vectorize(assume_safety){}",
+                             is_short_run(body, offset, var) ? " unroll(disable)" : ""));
     emit_.open(fmt::format("for (i64 {0} = {1}; {0} < {2}; ++{0})", i, lo, hi));
     emit_.bind(var, i);
     const std::string x = emit_.value(body);
@@ -339,6 +341,7 @@ class Generator {
     if (const auto across = reads_across(loop, kSide)) return in_tiles(out, loop, *across);
     std::optional<Expr> other = columns_of(loop, kSide);
     if (!other) other = samples_along(loop, kLeastChannels);
+    if (!other) other = long_side(loop, kSide);
     const Expr inner = other.value_or(vars.back());
     Exprs outer;
     for (const Expr& v : vars)

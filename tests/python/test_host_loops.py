@@ -4,6 +4,7 @@ import numpy as np
 import onnx.parser
 import pytest
 import sardonyx
+from onnx import TensorProto, helper, numpy_helper
 
 
 def rand(*shape, seed=0):
@@ -394,3 +395,33 @@ def test_samples_of_images_with_channels_last(channels, summed):
     for dims in ({}, {"b": 2, "heads": 4, "q": 7}):
         got = sardonyx.compile(model, dims=dims)(v=v, p=p, f=f)["y"]
         np.testing.assert_allclose(got, want.sum(-1) if summed else want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 7, 8, 12, 15, 16, 17])
+def test_quantised_images_of_few_channels(channels):
+    """An image becomes 8 bits with channels last, a convolution with as few results, and a concatenation of few channels."""
+    rng = np.random.default_rng(channels)
+    x = rng.integers(-60, 60, (2, channels, 9, 11)).astype(np.float32)
+    weights = {"w": rng.integers(-9, 9, (channels, channels, 3, 3)).astype(np.int8), "half": np.float32(0.5)}
+    weights |= {"one": np.float32(1), "zero": np.int8(0), "four": np.float32(4), "three": np.int8(3)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "half", "three"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "half", "three"], ["d"]),
+        helper.make_node("DequantizeLinear", ["w", "one", "zero"], ["dw"]),
+        helper.make_node("Conv", ["d", "dw"], ["c"], pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Concat", ["r", "x"], ["both"], axis=1),
+        helper.make_node("QuantizeLinear", ["both", "four", "zero"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.INT8, (2, 2 * channels, 9, 11))],
+        [numpy_helper.from_array(np.asarray(w), n) for n, w in weights.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    d = (np.clip(np.rint(x / 0.5) + 3, -128, 127) - 3) * 0.5
+    padded = np.pad(d, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    c = np.maximum(np.einsum("nchwij,mcij->nmhw", windows, weights["w"].astype(np.float64)), 0)
+    want = np.clip(np.rint(np.concatenate([c, x], 1) / 4), -128, 127).astype(np.int8)
+    np.testing.assert_array_equal(sardonyx.compile(model.SerializeToString())(x=x)["y"], want)

@@ -135,6 +135,34 @@ WRONG = [
 ]  # fmt: skip
 
 
+#: Fields that may have several types, with the place and the reason in the answer.
+PLACES = [
+    ({**TEXT, "stop": ["x"] * 17}, "stop", "at most 16 items"),
+    ({**TEXT, "stop": ["x", 1]}, "stop.1", "valid string"),
+    ({**TEXT, "stop": {"a": 1}}, "stop", "valid string"),
+    ({**TEXT, "prompt": [1, "a"]}, "prompt.0", "valid string"),
+    ({**TEXT, "prompt": {"a": 1}, "unknown": 1}, "prompt", "valid string"),
+    ({**TEXT, "unknown": 1}, "unknown", "is not supported"),
+    ({**CHAT, "messages": [{"role": "user", "content": [{"type": "image_url", "text": "x"}]}]}, "messages.0.content.0.type", "'text'"),
+    ({**CHAT, "messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages.0.content.0.text", "required"),
+    ({**CHAT, "messages": [{"content": "x"}]}, "messages.0.role", "required"),
+    ({**CHAT, "tool_choice": {"type": "function", "function": {}}}, "tool_choice.function.name", "required"),
+    ({**CHAT, "tool_choice": "all"}, "tool_choice", "'required'"),
+]  # fmt: skip
+
+
+def test_wrong_fields_are_named(serve):
+    server = serve()
+    for body, place, reason in PLACES:
+        path = "/v1/completions" if "prompt" in body else "/v1/chat/completions"
+        status, _, content = server.ask("POST", path, body)
+        error = json.loads(content)["error"]
+        assert (status, error["param"]) == (422, place) and reason in error["message"], (body, error)
+    nulls = {"suffix": None, "service_tier": None, "stop": None, "unknown": None}  # ask for nothing
+    assert server.ask("POST", "/v1/completions", {**TEXT, **nulls})[0] == 200
+    assert server.ask("POST", "/v1/chat/completions", {**CHAT, "reasoning_effort": None, "tools": None})[0] == 200
+
+
 def test_wrong_requests_get_the_right_status(serve):
     server = serve(limits=Limits(body=1 << 20, tokens=500))
     for path, body, status in WRONG:

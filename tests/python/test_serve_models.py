@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import sardonyx
+from onnx import TensorProto, helper
 
 for package in ("fastapi", "uvicorn", "prometheus_client"):
     pytest.importorskip(package, reason=f"serving needs the package {package}")
@@ -70,10 +71,58 @@ def test_inference_protocol(serve):
     ]
     for content, status in wrong:
         assert server.ask("POST", "/v2/models/rows/infer", content)[0] == status, content
-    assert (
-        server.ask("POST", "/v2/models/rows/infer", head, headers={"Inference-Header-Content-Length": "9999"})[0] == 400
-    )
+    for size in (24.0, True, [24], "24", -24, 1 << 70):  # of the binary data
+        body = json.dumps({"inputs": [{**first, "parameters": {"binary_data_size": size}}, tensor("z", z)]}).encode()
+        header = {"Inference-Header-Content-Length": str(len(body))}
+        assert server.ask("POST", "/v2/models/rows/infer", body + data, headers=header)[0] == 400, size
+    for value in ("9999", "-1", "\xb2", "9" * 5000, "1e3", ""):
+        header = {"Inference-Header-Content-Length": value}
+        assert server.ask("POST", "/v2/models/rows/infer", head, headers=header)[0] == 400, value
     assert server.ask("POST", "/v2/models/one/infer", {"inputs": [tensor("x", x[:1]), tensor("z", z[:1])]})[0] == 200
+
+
+def identity(kind):
+    shape = ["n", 3]
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"])], "g", [helper.make_tensor_value_info("x", kind, shape)],
+        [helper.make_tensor_value_info("y", kind, shape)],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+def test_every_type_as_json_and_as_binary_data(serve):
+    whole = {f"{s}INT{b}": np.dtype(f"{s.lower()}int{b}") for s in ("", "U") for b in (8, 16, 32, 64)}
+    types = {**whole, "FP16": np.float16, "FP32": np.float32, "FP64": np.float64, "BOOL": np.bool_}
+    number = {n: TensorProto.DataType.Value(n.replace("FP64", "DOUBLE").replace("FP32", "FLOAT").replace("FP", "FLOAT")) for n in types}  # fmt: skip
+    server = serve(models={n.lower(): sardonyx.compile(identity(number[n])) for n in types})
+    for name, dtype in types.items():
+        path = f"/v2/models/{name.lower()}/infer"
+        filled = np.array([[0, 1, 1], [1, 0, 1]], dtype)
+        if name in whole:
+            limits = np.iinfo(dtype)
+            filled[0, 0], filled[1, 1] = limits.min, limits.max
+        for x in (filled, np.zeros((0, 3), dtype)):
+            content = server.ask("POST", path, {"inputs": [tensor("x", x, name)]})[2]
+            assert b"outputs" in content, (name, content)
+            answer = json.loads(content)["outputs"][0]
+            assert (answer["datatype"], answer["shape"], answer["data"]) == (
+                name,
+                list(x.shape),
+                x.reshape(-1).tolist(),
+            )
+            own = {"name": "x", "datatype": name, "shape": list(x.shape), "parameters": {"binary_data_size": x.nbytes}}
+            head = json.dumps({"inputs": [own], "parameters": {"binary_data_output": True}}).encode()
+            header = {"Inference-Header-Content-Length": str(len(head))}
+            status, headers, content = server.ask("POST", path, head + x.tobytes(), headers=header)
+            assert status == 200 and content[int(headers["Inference-Header-Content-Length"]) :] == x.tobytes()
+        wrong = [["a", "b", "c"], [None, 1, 1], [{}, 1, 1], [[1], [1, 2]], [1 << 70, 0, 0], [1, 1]]
+        wrong += [[limits.max + 1, 0, 0], [limits.min - 1, 0, 0], [0.5, 0, 0]] if name in whole else []
+        wrong += [[1, 0, 1]] if name == "BOOL" else [[1e39, 0, 0]] if name in ("FP16", "FP32") else []
+        wrong.append(["x" * 60_000] + [""] * 60_000)  # numpy would make 14 GB of it
+        for data in wrong:
+            body = {"inputs": [{"name": "x", "datatype": name, "shape": [1, 3], "data": data}]}
+            status, _, content = server.ask("POST", path, body)
+            assert status == 400 and json.loads(content)["error"]["message"], (name, str(data)[:50])
 
 
 def test_requests_run_as_batches(serve):

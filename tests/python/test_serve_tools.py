@@ -129,6 +129,14 @@ def takes(engine, grammar, text, special=()):
     return True
 
 
+def test_a_grammar_whose_size_is_seen_as_it_is_read(folder):
+    with Engine(folder, max_sequences=1) as engine:
+        constraint = Constraints(engine._folder).make("regex", "a{1000000000}")
+        constraint.allowed()
+        with pytest.raises(sardonyx.InvalidArgumentError, match="too large"):
+            constraint.accept(engine.encode("a")[0])
+
+
 def call(template, name, arguments):
     text = json.dumps({"name": name, tool_format(template).arguments: arguments})
     return {MARKED: f"<tool_call>\n{text}\n</tool_call>", LISTED: f"[TOOL_CALLS] [{text}]", BARE: text}[template]

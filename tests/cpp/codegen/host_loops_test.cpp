@@ -33,6 +33,35 @@ TEST(HostLoops, ReductionsRunAlongWhatTheyRead) {
   EXPECT_THAT(source(largest_of_neighbours("n, 128, 1024, 20", "n, c, p, k")), Not(HasSubstr("[64];")));
 }
 
+// clang would unroll loops of few values before it could vectorise them. Not where that is no gain: across memory.
+TEST(HostLoops, ShortRunsAreNotUnrolled) {
+  const auto loop = [](int channels, const char* at) {
+    return source(fmt::format(R"(%0 = input float32[n, {0}]
+%1 = input float32[{0}, {0}]
+%2 = loop float32[n < n, c < {0}]: %0[n, c] * %1[{1}]
+return %2)",
+                              channels, at));
+  };
+  for (const int channels : {4, 8, 15}) EXPECT_THAT(loop(channels, "0, c"), HasSubstr("unroll(disable)")) << channels;
+  for (const int channels : {3, 16, 64}) EXPECT_THAT(loop(channels, "0, c"), Not(HasSubstr("unroll"))) << channels;
+  EXPECT_THAT(loop(8, "c, 0"), Not(HasSubstr("unroll")));
+}
+
+// An image of few channels that is stored with channels last is computed along its rows, if there is something to
+// compute.
+TEST(HostLoops, FewChannelsAreOutside) {
+  const auto loop = [](const char* body, int channels = 3) {
+    return source(
+        fmt::format("%0 = input float32[n, {0}, 1024]\n%1 = loop float32[n < n, p < 1024, c < {0}]: {1}\n"
+                    "return %1",
+                    channels, body));
+  };
+  const auto along = HasSubstr("< i64(1024); ++");
+  EXPECT_THAT(loop("max(min(%0[n, c, p] / 3.0 + 1.0, 9.0), 0.0)"), along);
+  EXPECT_THAT(loop("%0[n, c, p]"), Not(along));
+  EXPECT_THAT(loop("max(min(%0[n, c, p] / 3.0 + 1.0, 9.0), 0.0)", 64), Not(along));  // in square tiles
+}
+
 // Rows of tables that are stacked are copied: the table is chosen once for each row.
 TEST(HostLoops, ChoicesAreOutsideOfTheInnermostLoop) {
   std::string tables, body = "0.0";

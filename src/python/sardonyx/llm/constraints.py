@@ -84,7 +84,10 @@ class TokenConstraint:
 
     def accept(self, token: int) -> bool:
         if not self._matcher.consume_token(token):
-            raise InternalError(f"the grammar does not take its own token: {_line(self._matcher.get_error())}")
+            error = _line(self._matcher.get_error())
+            if error.startswith(("lexer error", "parser error")):  # its limits, which it finds as it reads
+                raise InvalidArgumentError(f"the grammar is too large: {error}")
+            raise InternalError(f"the grammar does not take its own token: {error}")
         return bool(self._matcher.is_stopped())
 
 

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from ..llm.weights import Blocked
+from .calibration import Gram
 from .layers import Layer
 from .onnx_model import OnnxModel, needed_onnx
 
@@ -32,14 +33,13 @@ def rows_of(w: Array) -> Array:
     return np.ascontiguousarray(np.moveaxis(w, 1, -1).reshape(w.shape[0], -1))
 
 
-class WindowGram:
-    """The sum of x x^T over windows x [taps * C] of a convolution's input, and their number; see calibration.Gram. Windows that
+class WindowGram(Gram):
+    """The sum of x x^T over windows x [taps * C] of a convolution's input, and their number. Windows that
     reach into the padding are left out, and of many only some count, the same ones in every run."""
 
     def __init__(self, taps: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]):
+        super().__init__()
         self._taps, self._strides, self._dilations = taps, strides, dilations
-        self.sum: Array | None = None
-        self.count = 0
         self._random = np.random.default_rng(0)
 
     def add(self, values: Array) -> None:
@@ -58,9 +58,7 @@ class WindowGram:
         if len(chosen) > _ROWS:
             chosen = np.sort(self._random.choice(chosen, _ROWS, replace=False))
         rows = places[np.unravel_index(chosen, out)].reshape(len(chosen), -1)
-        gram = rows.T @ rows
-        self.sum = gram if self.sum is None else self.sum + gram
-        self.count += len(rows)
+        self.add_rows(rows[np.isfinite(rows).all(-1)])
 
 
 def gram_of(model: OnnxModel, p: Layer) -> WindowGram:

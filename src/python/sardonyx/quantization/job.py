@@ -13,14 +13,15 @@ from ..errors import InvalidArgumentError, UnsupportedError
 from ..llm.weights import Blocked
 from ..model import TensorInfo
 from . import convolution, kv_cache, microscaling, weight_only
-from .calibration import Channels, Collector, Gram, Rows, collect, float_values, histograms
+from .bias_correction import correct_bias
+from .calibration import Channels, CheckedChannels, Collector, Gram, collect, float_values, histograms
 from .layers import Layer, find_layers
 from .measures import Measure
 from .microscaling import FORMS as MX
 from .microscaling import MxWeight
 from .onnx_model import OnnxModel
 from .output_limit import by_output_error, most_within
-from .qdq import FORMATS, Format, QdqWriter, rounded, weight_scale
+from .qdq import FORMATS, Format, QdqWriter
 from .ranges import Histogram, Range
 from .residuals import find_readings, rounding_error, within_limit
 from .scaling import norm_in_front, scale_layers, smoothing
@@ -78,6 +79,8 @@ class Job:
         )
         s = self.settings
         ranges = {n: h.range(s.method, symmetric=True, percentile=s.percentile) for n, h in found.items() if h.count}
+        if not ranges:
+            raise InvalidArgumentError("no value of the model is a finite number on the data")
         return self.report((), {}, ranges)
 
     def cache(self) -> QuantizeReport:
@@ -112,6 +115,11 @@ class Job:
             for name, h in found.items()
         }
         means = {name: c.mean for name, c in channels.items()}
+        # Data that say nothing about a range would clip all others to 0.
+        kept |= {p.label: "its activation is 0 on all of the data" for p in layers if not found[p.activation].limit}
+        layers = [p for p in layers if p.label not in kept]
+        if not layers:
+            raise InvalidArgumentError("the activations of all nodes are 0 on all of the data; give other data")
 
         def round_operands(model: OnnxModel, chosen: Iterable[Layer], ranges: Mapping[str, Range]) -> QdqWriter:
             writer = QdqWriter(model, form, ranges, symmetric=s.symmetric, per_channel=s.per_channel)
@@ -243,7 +251,9 @@ class Job:
         )
         for name, h in found.items():
             if not h.count:
-                raise InvalidArgumentError(f"the activation '{name}' has no finite values on the data")
+                raise InvalidArgumentError(
+                    f"the activation '{name}' has no finite values on the data; give other data, or exclude the nodes that read it"
+                )
         return found, self.samples
 
     def smooth(self, layers: list[Layer], form: Format, *, free: bool = False) -> None:
@@ -256,16 +266,12 @@ class Job:
         }
         if not groups:
             return
-        rows = {name: Rows(_ROWS) for name in groups}
-        channels = {name: Channels(-1) for name in groups}
-        self.collect("looking at channels", {name: [rows[name], channels[name]] for name in groups})
+        channels = {name: CheckedChannels(_ROWS) for name in groups}
+        self.collect("looking at channels", {name: [c] for name, c in channels.items()})
         for name, group in groups.items():
             weights = [weight_only.weight_of(self.model, p).T for p in group]
-            largest = channels[name].largest
-            if largest is None:
-                continue
             scales, strength = smoothing(
-                rows[name].rows, largest, weights, form, symmetric=s.symmetric, per_channel=s.per_channel
+                channels[name], weights, form, symmetric=s.symmetric, per_channel=s.per_channel
             )
             if scales is not None:
                 scale_layers(self.model, group, scales)
@@ -390,7 +396,7 @@ class Job:
         groups = by_activation(p for p in layers if p.kind != "Conv")
         groups |= {f"{p.activation} of {p.node.output[0]}": [p] for p in layers if p.kind == "Conv"}
         for part in self.parts(groups) if s.weights != "rtn" else [list(groups)]:
-            grams: dict[str, Gram | convolution.WindowGram] = {}
+            grams: dict[str, Gram] = {}
             wanted: dict[str, list[Collector]] = {}
             for name in part:
                 p = groups[name][0]
@@ -419,18 +425,21 @@ class Job:
         return parts
 
     def round_weights(
-        self, group: list[Layer], gram: Gram | convolution.WindowGram, kind: str
+        self, group: list[Layer], gram: Gram, kind: str
     ) -> Iterable[tuple[Layer, Blocked | MxWeight, float]]:
         s, h = self.settings, gram.sum
+        if s.weights != "rtn":
+            weight_only.check_gram(group[0].activation, gram)
         if s.weights == "awq" and h is not None and group[0].kind != "Conv" and kind in BITS:
             w = [weight_only.weight_of(self.model, p) for p in group]
             scales = weight_only.awq_scales(w, h, gram.count, BITS[kind], s.block, s.symmetric or BITS[kind] == 8)
             if scales is not None:
                 scale_layers(self.model, group, scales)
                 h = h / np.outer(scales, scales)
+        second = gram.shrunk() if s.weights == "gptq" else None
         for p in group:
             w_ = weight_only.weight_of(self.model, p)
-            q = self._rounded(w_, h if s.weights == "gptq" else None, kind)
+            q = self._rounded(w_, second, kind)
             relative = _relative(q, w_, h)
             if q.bits < 8 and s.limit is not None and relative > s.limit:
                 q = self._rounded(w_, None, "mxfp8" if kind in MX else "int8-weights")
@@ -454,32 +463,3 @@ def _relative(q: Blocked | MxWeight, w: Array, gram: Array | None) -> float:
     if gram is None:
         return float(np.sqrt((error**2).sum() / max(float((w**2).sum()), 1e-30)))
     return float(np.sqrt(weight_only.loss(error, gram) / max(weight_only.loss(w, gram), 1e-30)))
-
-
-def correct_bias(model: OnnxModel, p: Layer, mean: Array, form: Format, per_channel: bool) -> None:
-    """Adds the mean error that the weights' rounding makes in each output channel to the bias of a Conv or a plain Gemm.
-    mean: of the activation's channels. Padding of convolutions is not considered."""
-    if p.kind == "MatMul" or not weight_only.simple_gemm(p):
-        return
-    w = model.array(p.weight)
-    assert w is not None
-    axis = p.axis if per_channel else None
-    error = rounded(w, weight_scale(w, axis, form), form, axis) - w
-    if p.kind == "Conv":
-        shift = -(error.sum(tuple(range(2, w.ndim))) @ mean)
-    else:
-        shift = -((error if p.axis == 0 else error.T) @ mean)
-    shift = shift.astype(np.float32)
-    if not np.isfinite(shift).all():
-        return
-    if len(p.node.input) > 2 and p.node.input[2]:
-        bias = model.array(p.node.input[2])
-        if bias is None or bias.dtype != np.float32 or bias.ndim != 1 or bias.shape != shift.shape:
-            return
-        model.replace_weight(p.node, 2, bias + shift)
-    else:
-        name = model.add_weight(p.weight + "/bias", shift)
-        if len(p.node.input) > 2:
-            p.node.input[2] = name
-        else:
-            p.node.input.append(name)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .onnx_model import OnnxModel
+from .onnx_model import OnnxModel, nested_graphs
 
 Array = np.ndarray[Any, Any]
 
@@ -65,7 +65,7 @@ def find_layers(
     found: list[Layer] = []
     why: dict[str, str] = {}
     for node in model.proto.graph.node:
-        if node.domain not in ("", "ai.onnx") or node.op_type not in ("MatMul", "Gemm", "Conv") or len(node.input) < 2:
+        if not _multiplies(node):
             continue
         label = label_of(node)
         reason = _obstacle(model, node, grouped, half)
@@ -78,7 +78,13 @@ def find_layers(
         transposed = node.op_type == "Gemm" and attribute(node, "transB", 0)
         axis = 0 if node.op_type == "Conv" or transposed else rank - 1
         found.append(Layer(node, node.op_type, node.input[0], node.input[1], axis, label))
+    for graph in nested_graphs(model.proto.graph):
+        why |= {label_of(n): "it is in the graph of an If, Loop or Scan" for n in graph.node if _multiplies(n)}
     return found, why
+
+
+def _multiplies(node: Any) -> bool:
+    return node.domain in ("", "ai.onnx") and node.op_type in ("MatMul", "Gemm", "Conv") and len(node.input) > 1
 
 
 def _obstacle(model: OnnxModel, node: Any, grouped: bool, half: bool) -> str:

@@ -20,10 +20,11 @@ from ..errors import InvalidArgumentError, UnsupportedError
 from ..llm.weights import Blocked
 from ..model import TensorInfo
 from . import weight_only
+from .bias_correction import correct_bias
 from .budget import Found, Relative, Terms, terms_of
 from .calibration import Channels
 from .costs import Cost, cost_of, float8_of, target_of
-from .job import Job, by_activation, correct_bias
+from .job import Job, by_activation
 from .layers import Layer, find_layers
 from .microscaling import MxWeight
 from .onnx_model import OnnxModel

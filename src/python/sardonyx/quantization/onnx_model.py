@@ -12,6 +12,7 @@ from ..errors import FileError, InvalidArgumentError, InvalidModelError, Unsuppo
 
 Array = np.ndarray[Any, Any]
 
+_FOLDED = ("Transpose", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity")  # see OnnxModel.fold_weights()
 _INSIDE = 1 << 30  # bytes of weights that go into the .onnx file itself; protobuf's limit is 2 GB
 
 
@@ -50,7 +51,28 @@ class OnnxModel:
             raise
         except Exception as error:  # protobuf's
             raise InvalidModelError(f"the model can't be read: {error}") from None
+        if self.proto.functions:
+            self._expand_functions()
         self.index()
+
+    def _expand_functions(self) -> None:
+        """Puts the nodes of the model's functions where they are called, so that they can be changed one by one."""
+        onnx = needed_onnx()
+        from onnx import inliner, shape_inference
+
+        own = {o.domain: o.version for o in self.proto.opset_import}
+        other = any(own.get(o.domain, o.version) != o.version for f in self.proto.functions for o in f.opset_import)
+        try:
+            proto = self.proto
+            if other:  # nodes are converted, which needs the types of all values
+                proto = shape_inference.infer_shapes(proto)
+                for t in proto.graph.initializer:
+                    proto.graph.value_info.append(onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims))
+            self.proto = inliner.inline_local_functions(proto, convert_version=other)
+        except Exception as error:  # onnx has none of its own
+            raise UnsupportedError(
+                f"the model's functions can't be expanded: {' '.join(str(error).split())[:300]}; export it without functions"
+            ) from None
 
     def index(self) -> None:
         """After nodes or weights were removed."""
@@ -124,6 +146,39 @@ class OnnxModel:
             return np.asarray(onnx.numpy_helper.to_array(tensor))
         except Exception as error:
             raise InvalidModelError(f"the weight '{name}' can't be read: {error}") from None
+
+    def fold_weights(self) -> None:
+        """Computes what some exporters leave between weights and the MatMul, Gemm and Conv nodes that read them: transposes,
+        casts and reshapes."""
+        onnx = needed_onnx()
+        from onnx.reference import ReferenceEvaluator
+
+        def folded(name: str) -> bool:
+            node = self.producers.get(name)
+            if node is None or name in self.weights or node.domain or node.op_type not in _FOLDED:
+                return name in self.weights
+            if not all(folded(n) for n in node.input if n) or not self.is_real_weight(node.input[0]):
+                return False
+            inputs = {n: self.array(n) for n in node.input if n}
+            try:
+                (value,) = ReferenceEvaluator(node, opsets={"": self.opset()}).run(None, inputs)
+            except Exception:  # an invalid node, which compiling the model tells
+                return False
+            self.proto.graph.node.remove(node)
+            self.proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ascontiguousarray(value), name))
+            self.weights[name] = self.proto.graph.initializer[-1]
+            del self.producers[name]
+            return True
+
+        for node in list(self.proto.graph.node):
+            if node.op_type in ("MatMul", "Gemm", "Conv") and not node.domain and len(node.input) > 1:
+                folded(node.input[1])
+        self.drop_unused()
+
+    def is_real_weight(self, name: str) -> bool:
+        """Whether it has floats of 16 or 32 bits."""
+        tensor, types = self.weights.get(name), needed_onnx().TensorProto
+        return tensor is not None and tensor.data_type in (types.FLOAT, types.FLOAT16, types.BFLOAT16)
 
     def is_float_weight(self, name: str, *, half: bool = False) -> bool:
         """Whether it is float32; half: or float16."""
@@ -228,12 +283,18 @@ def _bits(tensor: Any) -> int:
     return int(digits) if digits else {"FLOAT": 32, "DOUBLE": 64, "BOOL": 8}.get(name, 8)
 
 
-def _captured(graph: Any) -> Iterable[str]:
-    """Names that nested graphs read, theirs included."""
+def nested_graphs(graph: Any) -> Iterable[Any]:
+    """The graphs of If, Loop and Scan nodes, and those inside them."""
     for node in graph.node:
         for a in node.attribute:
             for nested in (*((a.g,) if a.HasField("g") else ()), *a.graphs):
-                for inner in nested.node:
-                    yield from inner.input
-                yield from (o.name for o in nested.output)
-                yield from _captured(nested)
+                yield nested
+                yield from nested_graphs(nested)
+
+
+def _captured(graph: Any) -> Iterable[str]:
+    """Names that nested graphs read, theirs included."""
+    for nested in nested_graphs(graph):
+        for inner in nested.node:
+            yield from inner.input
+        yield from (o.name for o in nested.output)

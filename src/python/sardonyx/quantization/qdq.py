@@ -26,7 +26,7 @@ class Format:
     dtype: Any
     largest: float
     lowest: float
-    opset: int  #: from which on QuantizeLinear has the type and, for weights, an axis
+    opset: int  #: from which on QuantizeLinear has the type, for weights an axis, and of floats an output_dtype
 
     @property
     def is_integer(self) -> bool:
@@ -34,16 +34,16 @@ class Format:
 
 
 INT8 = Format("int8", np.dtype(np.int8), 127.0, -128.0, 13)
-FP8 = Format("fp8", np.dtype(ml_dtypes.float8_e4m3fn), 448.0, -448.0, 19)
+FP8 = Format("fp8", np.dtype(ml_dtypes.float8_e4m3fn), 448.0, -448.0, 21)
 FORMATS = {
     f.name: f
     for f in (
         INT8,
         FP8,
-        Format("fp8-e5m2", np.dtype(ml_dtypes.float8_e5m2), 57344.0, -57344.0, 19),
+        Format("fp8-e5m2", np.dtype(ml_dtypes.float8_e5m2), 57344.0, -57344.0, 21),
         # AMD's FNUZ types, without infinities and -0, which CDNA 3 multiplies.
-        Format("fp8-fnuz", np.dtype(ml_dtypes.float8_e4m3fnuz), 240.0, -240.0, 19),
-        Format("fp8-e5m2-fnuz", np.dtype(ml_dtypes.float8_e5m2fnuz), 57344.0, -57344.0, 19),
+        Format("fp8-fnuz", np.dtype(ml_dtypes.float8_e4m3fnuz), 240.0, -240.0, 21),
+        Format("fp8-e5m2-fnuz", np.dtype(ml_dtypes.float8_e5m2fnuz), 57344.0, -57344.0, 21),
     )
 }
 
@@ -110,8 +110,8 @@ class QdqWriter:
         p.node.input[0] = self.activation(p.activation)
         p.node.input[1] = self._weight(p)
 
-    def _node(self, kind: str, inputs: list[str], output: str, axis: int | None = None) -> Any:
-        attributes = {} if axis is None else {"axis": axis}
+    def _node(self, kind: str, inputs: list[str], output: str, axis: int | None = None, **attributes: Any) -> Any:
+        attributes |= {} if axis is None else {"axis": axis}
         return needed_onnx().helper.make_node(
             kind, inputs, [output], name=self._model.fresh(output + "/" + kind), **attributes
         )
@@ -123,12 +123,21 @@ class QdqWriter:
             return self._activations[name]
         s = activation_scale(self._ranges[name], self._form, symmetric=self._symmetric)
         scale = m.add_weight(name + "/scale", np.asarray(s.scale, np.float32))
-        zero = m.add_weight(name + "/zero_point", np.asarray(s.zero).astype(self._form.dtype))
         q, x = m.fresh(name + "/quantized"), m.fresh(name + "/dequantized")
-        nodes = [
-            self._node("QuantizeLinear", [name, scale, zero], q),
-            self._node("DequantizeLinear", [q, scale, zero], x),
-        ]
+        if self._form.is_integer:
+            zero = m.add_weight(name + "/zero_point", np.asarray(s.zero).astype(self._form.dtype))
+            nodes = [
+                self._node("QuantizeLinear", [name, scale, zero], q),
+                self._node("DequantizeLinear", [q, scale, zero], x),
+            ]
+        else:
+            # No zero point: ONNX Runtime 1.31 takes one of float8 for the lowest value and removes a Relu in front, and it
+            # fuses a Gemm between two of them to QGemm, which it then refuses.
+            to = needed_onnx().helper.np_dtype_to_tensor_dtype(self._form.dtype)
+            nodes = [
+                self._node("QuantizeLinear", [name, scale], q, output_dtype=to),
+                self._node("DequantizeLinear", [q, scale], x),
+            ]
         m.insert(nodes, before=m.readers[name][0])
         self._activations[name] = x
         return x

@@ -29,6 +29,8 @@ def quantize_model(
         if output is not None:
             write_table(output, report.ranges)
         return Quantized(None, report)
+    model.fold_weights()
+    job.before = model.weight_bytes()
     if settings.to in CACHES:
         report = job.cache()
     elif settings.to == "mixed":

@@ -16,6 +16,7 @@ METHODS = ("minmax", "percentile", "entropy", "mse")
 
 _BINS = 4096  # over [-limit, limit); limits are powers of two, so that doubling one merges pairs of bins exactly
 _CHUNK = 1 << 20
+_NEAR_OVERFLOW = 2.0**120  # of float32
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class Histogram:
         self.count += x.size
         self._cover(max(-low, high))
         if self.limit:
+            if self.limit >= _NEAR_OVERFLOW:  # numpy computes with the values' type
+                x = x.astype(np.float64)
             self.bins += np.histogram(x, bins=_BINS, range=(-self.limit, self.limit))[0]
 
     def _cover(self, largest: float) -> None:

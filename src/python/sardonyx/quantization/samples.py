@@ -81,8 +81,14 @@ class Samples:
                     f"{self._what()}: a sample has no '{info.name}', which the model needs; it has "
                     + (", ".join(f"'{n}'" for n in item) or "nothing")
                 )
-            out[info.name] = fitting(np.asarray(item[info.name]), info)
+            out[info.name] = fitting(self._array(item[info.name], info.name), info)
         return out
+
+    def _array(self, value: Any, name: str) -> Array:
+        try:
+            return np.asarray(value)
+        except ValueError as error:  # lists of different lengths
+            raise InvalidArgumentError(f"{self._what()}: '{name}' is no array: {error}") from None
 
 
 def fitting(array: Array, info: TensorInfo) -> Array:
@@ -122,7 +128,7 @@ def script_samples(path: str) -> Iterable[Any]:
     """What samples() of a script returns. The script runs as any program does: it must be trusted."""
     try:
         names = runpy.run_path(path, run_name="sardonyx_samples")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidArgumentError(f"'{path}' can't be run: {type(error).__name__}: {error}") from error
     function = names.get("samples")
     if not callable(function):
@@ -131,7 +137,7 @@ def script_samples(path: str) -> Iterable[Any]:
         )
     try:
         yield from function()
-    except (TypeError, ValueError, OSError, KeyError) as error:
+    except (Exception, SystemExit) as error:
         raise InvalidArgumentError(f"'{path}': samples() failed: {type(error).__name__}: {error}") from error
 
 

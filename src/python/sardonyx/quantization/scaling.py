@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .calibration import CheckedChannels
 from .layers import Layer
 from .onnx_model import OnnxModel, needed_onnx
 from .qdq import Format, activation_scale, rounded, weight_scale
@@ -19,7 +20,7 @@ from .ranges import Range
 Array = np.ndarray[Any, Any]
 
 _STRENGTHS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8)
-_GAIN = 0.9  # scaling costs an operation, so it must take away a tenth of the error at least
+_GAIN = 0.9  # scaling costs an operation, so it must take away a tenth of the squared error at least
 
 # Normalisations whose first output is elementwise proportional to a weight: index of the weight, and of a bias that is
 # scaled with it.
@@ -32,35 +33,43 @@ _NORMS = {
 
 
 def smoothing(
-    rows: Array, largest: Array, weights: Sequence[Array], form: Format, *, symmetric: bool, per_channel: bool
+    data: CheckedChannels, weights: Sequence[Array], form: Format, *, symmetric: bool, per_channel: bool
 ) -> tuple[Array | None, float]:
-    """The scales s of an activation's channels for 8-bit layers with these weights [K, N], and the strength that was
-    chosen by the layers' error on the rows [count, K]; None and 0 if scaling gains too little. largest: of each channel."""
-    if not len(rows) or not weights:
+    """The scales s of an activation's channels for 8-bit layers with these weights [K, N], and their strength; None and 0 if
+    scaling gains too little. The strength is chosen by the layers' error on rows without a part in the scales and in the
+    range: with few data the largest values of the channels are not those of other data, which then would be clipped."""
+    whole = data.limits()
+    if whole is None or not weights:
         return None, 0.0
+    most = np.maximum(np.max([np.abs(w).max(1) for w in weights], axis=0), 1e-5)
+    parts = [(data.rows(k), limits) for k in range(data.PARTS) if (limits := data.limits(k)) and len(data.rows(k))]
 
-    def error(s: Array) -> float:
-        total = 0.0
-        x = rows / s
-        scale = activation_scale(Range(float(x.min()), float(x.max())), form, symmetric=symmetric)
-        xq = rounded(x, scale, form)
-        for w in weights:
-            scaled = w * s[:, None]
-            axis = 1 if per_channel else None
-            wq = rounded(scaled, weight_scale(scaled, axis, form), form, axis)
-            total += float(((xq @ wq - rows @ w) ** 2).sum(dtype=np.float64))
-        return total
+    def scales(limits: tuple[Array, Array], alpha: float) -> Array:
+        magnitude = np.maximum(np.maximum(-limits[0], limits[1]), 1e-5)
+        s = (magnitude**alpha / most ** (1 - alpha)).astype(np.float32)
+        return np.asarray(np.clip(s / np.exp(np.log(s).mean()), 1e-4, 1e4).astype(np.float32))
 
-    most = np.max([np.abs(w).max(1) for w in weights], axis=0)
-    x, w = np.maximum(largest, 1e-5), np.maximum(most, 1e-5)
-    best, chosen, strength = error(np.ones_like(x)) * _GAIN, None, 0.0
-    for alpha in _STRENGTHS:
-        s = (x**alpha / w ** (1 - alpha)).astype(np.float32)
-        s = np.clip(s / np.exp(np.log(s).mean()), 1e-4, 1e4).astype(np.float32)
-        e = error(s)
-        if e < best:
-            best, chosen, strength = e, s, alpha
-    return chosen, strength
+    def errors(alpha: float | None) -> Array:
+        """Of each part. None: without scales."""
+        found = np.zeros(len(parts))
+        for k, (rows, (low, high)) in enumerate(parts):
+            s = np.ones_like(most) if alpha is None else scales((low, high), alpha)
+            r = Range(float((low / s).min()), float((high / s).max()))
+            xq = rounded(rows / s, activation_scale(r, form, symmetric=symmetric), form)
+            for w in weights:
+                scaled = w * s[:, None]
+                axis = 1 if per_channel else None
+                wq = rounded(scaled, weight_scale(scaled, axis, form), form, axis)
+                found[k] += float(((xq @ wq - rows @ w) ** 2).sum(dtype=np.float64))
+        return found
+
+    # Of the parts' ratios the geometric mean: one clipped value may be most of the error of a part, and is chance.
+    plain, best, strength = errors(None), _GAIN, 0.0
+    for alpha in _STRENGTHS if len(plain) and (plain > 0).all() else ():
+        ratio = float(np.exp(np.log(np.maximum(errors(alpha) / plain, 1e-9)).mean()))
+        if ratio < best:
+            best, strength = ratio, alpha
+    return (scales(whole, strength), strength) if strength else (None, 0.0)
 
 
 def scale_layers(model: OnnxModel, layers: Sequence[Layer], s: Array) -> str:

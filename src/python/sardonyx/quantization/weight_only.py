@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import InvalidArgumentError
 from ..llm.weights import Blocked
 from . import convolution, microscaling
+from .calibration import Gram
 from .layers import Layer, attribute
 from .microscaling import MxForm, MxWeight
 from .onnx_model import OnnxModel, needed_onnx
@@ -107,8 +108,7 @@ def _gptq(
     h = gram.astype(np.float64)
     silent = np.diag(h) <= 0
     h[silent, silent] = 1.0
-    h[np.diag_indices(k)] += _DAMPING * float(np.mean(np.diag(h)))
-    upper = np.linalg.cholesky(np.linalg.inv(h)).T.astype(np.float32)
+    upper = _cholesky_of_inverse(h).astype(np.float32)
     w = w.astype(np.float32).copy()
     importance = 1 / np.square(np.diag(upper))
     blocks = -(-k // block)
@@ -132,6 +132,34 @@ def _gptq(
             part[:, i + 1 :] -= errors[:, i : i + 1] * u[i : i + 1, i + 1 :]
         w[:, stop:] -= errors @ upper[start:stop, stop:]
     return quants.reshape(n, blocks, block), scales, zeros
+
+
+def check_gram(activation: str, gram: Gram) -> None:
+    """Raises InvalidArgumentError if the data say nothing about the activation."""
+    why = ""
+    if not gram.count or gram.sum is None:
+        why = "has no finite values on the data"
+    elif not np.isfinite(gram.sum).all():
+        why = "has values on the data whose squares exceed float32's range"
+    if why:
+        raise InvalidArgumentError(
+            f"the activation '{activation}' {why}; give other data, exclude the nodes that read it, or round weights to nearest "
+            "(weights 'rtn')"
+        )
+
+
+def _cholesky_of_inverse(h: Array) -> Array:
+    """Upper triangular; h is damped as little as it needs. Raises InvalidArgumentError."""
+    mean = float(np.mean(np.diag(h)))
+    for more in (1, 10, 100, 1000):
+        try:
+            return np.asarray(np.linalg.cholesky(np.linalg.inv(h + np.eye(len(h)) * (_DAMPING * more * mean))).T)
+        except np.linalg.LinAlgError:
+            pass
+    raise InvalidArgumentError(
+        "GPTQ can't invert the second moments of an activation: its values on the data differ too much in size; leave out the "
+        "samples with the largest values, or round weights to nearest (weights 'rtn')"
+    )
 
 
 def loss(difference: Array, gram: Array) -> float:

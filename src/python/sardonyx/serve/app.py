@@ -20,7 +20,7 @@ from ..llm import Engine, TextEncoder
 from ..model import Model
 from .encoder_api import encoder_routes
 from .inference_api import inference_routes
-from .limits import HttpError, Limits, http_error
+from .limits import HttpError, Limits, http_error, whole_number
 from .openai_api import openai_routes
 from .state import ServerState
 
@@ -167,10 +167,10 @@ class Gate:
             scope["sardonyx.client"] = client
             if scope["method"] == "POST" and not self._state.ready:
                 raise HttpError(503, "the server is starting or shutting down; try again later", retry=5)
-        length = headers.get("content-length", "0")
-        if not length.isdigit():
+        length = whole_number(headers.get("content-length", "0"))
+        if length < 0:
             raise HttpError(400, "the header Content-Length is not a number")
-        if int(length) > limits.body:
+        if length > limits.body:
             raise HttpError(413, f"the body has {length} bytes, and the server's limit is {limits.body}")
 
     def _limited(self, scope: Any, receive: Receive) -> Receive:

@@ -19,7 +19,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from .batcher import PlainService
-from .limits import HttpError
+from .limits import HttpError, whole_number
 from .openai_api import checked
 from .state import ServerState
 
@@ -84,9 +84,9 @@ async def _parts(http: HttpRequest) -> tuple[Any, memoryview]:
     header = http.headers.get(_LENGTH)
     length = len(body)
     if header is not None:
-        if not header.isdigit() or int(header) > len(body):
+        length = whole_number(header)
+        if not 0 <= length <= len(body):
             raise HttpError(400, f"the header {_LENGTH} is {header[:40]!r}, and the body has {len(body)} bytes")
-        length = int(header)
     try:
         return json.loads(bytes(body[:length])), body[length:]
     except (ValueError, RecursionError) as error:
@@ -99,7 +99,7 @@ def _tensor(t: Tensor, binary: memoryview) -> tuple[Array, memoryview]:
     count = math.prod(t.shape)
     size = t.parameters.get("binary_data_size")
     if size is not None:
-        if t.data is not None or size != count * dtype.itemsize or size > len(binary):
+        if t.data is not None or type(size) is not int or size != count * dtype.itemsize or size > len(binary):
             raise HttpError(400, f"the input '{t.name}' of shape {t.shape} does not have {size!r} bytes of binary data")
         return np.frombuffer(binary[:size], dtype).reshape(t.shape), binary[size:]
     if set(t.parameters) - {"binary_data_size"}:
@@ -107,7 +107,11 @@ def _tensor(t: Tensor, binary: memoryview) -> tuple[Array, memoryview]:
     if t.data is None:
         raise HttpError(400, f"the input '{t.name}' has no data")
     try:
+        kinds = kinds_of_numbers(t.data)
         values = np.array(t.data)
+        if dtype.kind == "u" and values.dtype.kind == "f" and kinds == {int}:
+            # What numpy makes of numbers some of which only int64 holds, and some only uint64.
+            values = np.array(t.data, object).astype(dtype)
         # Numbers with a fraction are refused for integer types, not truncated; bool takes neither texts nor numbers.
         if values.size and values.dtype.kind not in {"b": "b", "i": "iu", "u": "iu"}.get(dtype.kind, "iuf"):
             raise ValueError(f"found {values.dtype.name}")
@@ -115,12 +119,33 @@ def _tensor(t: Tensor, binary: memoryview) -> tuple[Array, memoryview]:
             limits = np.iinfo(dtype)
             if values.min() < limits.min or values.max() > limits.max:
                 raise ValueError("a number is out of range")
-        values = values.astype(dtype)
+        with np.errstate(over="ignore"):
+            cast = values.astype(dtype)
+        if dtype.kind not in "biu" and (np.isinf(cast) & np.isfinite(values)).any():
+            raise ValueError("a number is out of range")
+        values = cast
     except (ValueError, TypeError, OverflowError) as error:
         raise HttpError(400, f"the data of input '{t.name}' are not {t.datatype}: {error}"[:300]) from None
     if values.size != count:
         raise HttpError(400, f"the input '{t.name}' has {values.size} elements, and the shape {t.shape}")
     return values.reshape(t.shape), binary
+
+
+def kinds_of_numbers(data: list[Any]) -> set[type]:
+    """Raises ValueError for lists that hold anything but numbers, bools and such lists: of texts numpy would make an array of the
+    longest one's size for each."""
+    found: set[type] = set()
+    lists = [data]
+    while lists:
+        level = lists.pop()
+        kinds = set(map(type, level))
+        if list in kinds:
+            lists += [part for part in level if type(part) is list]
+        other = kinds - {int, float, bool, list}
+        if other:
+            raise ValueError(f"found {other.pop().__name__}")
+        found |= kinds - {list}
+    return found
 
 
 def _inputs(service: PlainService, body: Inference, binary: memoryview) -> dict[str, Array]:

@@ -42,6 +42,12 @@ class HttpError(Exception):
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 
+def whole_number(header: str) -> int:
+    """Of a header; -1 if it is none."""
+    # Python's int() takes other digits too, and refuses very many.
+    return int(header) if header.isascii() and header.isdigit() and len(header) < 20 else -1
+
+
 def http_error(error: Error) -> HttpError:
     """The answer for one of Sardonyx's errors."""
     text = "; ".join(str(error).splitlines())

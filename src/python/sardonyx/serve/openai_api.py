@@ -40,10 +40,30 @@ def checked(kind: type[BaseModel], content: Any) -> Any:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the body"
+        errors = error.errors(include_url=False, include_input=False)
+        # Of the first field. If it can have one of several types, there is an error for each: the one that is meant goes
+        # deepest, or is not about the type.
+        found = [(_place(content, e), e) for e in errors if e["loc"][:1] == errors[0]["loc"][:1]]
+        place, first = max(found, key=lambda f: (len(f[0]), not f[1]["type"].endswith(("_type", "_parsing"))))
+        where = ".".join(map(str, place)) or "the body"
         what = "is not supported" if first["type"] == "extra_forbidden" else first["msg"]
         raise HttpError(422, f"{where}: {what}"[:500], param=where) from None
+
+
+def _place(content: Any, error: Any) -> list[int | str]:
+    """Where in the body it is: its place without the names of types that pydantic has tried."""
+    place: list[int | str] = []
+    for k, part in enumerate(error["loc"]):
+        if isinstance(content, dict):
+            if part not in content and (error["type"] != "missing" or k + 1 < len(error["loc"])):
+                continue
+            content = content.get(part)
+        elif isinstance(content, list) and isinstance(part, int):
+            content = content[part] if part < len(content) else None
+        else:
+            continue
+        place.append(part)
+    return place
 
 
 @dataclass

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Text = Annotated[str, Field(max_length=1 << 22)]
@@ -15,6 +15,15 @@ Stop = Text | Annotated[list[Text], Field(max_length=16)] | None
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, content: Any) -> Any:
+        """Clients write null for options that they do not set, also for those that do not exist here."""
+        if not isinstance(content, dict):
+            return content
+        known = {f.alias or name for name, f in cls.model_fields.items()}
+        return {k: v for k, v in content.items() if v is not None or k in known}
 
 
 class StreamOptions(_Body):
