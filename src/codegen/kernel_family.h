@@ -118,6 +118,8 @@ class ContractionFamily {
 /// All families, in the order in which their candidates are compared.
 std::span<const ContractionFamily* const> contraction_families();
 
+/// Whether kernels/gemm_short_k.h supports this problem.
+bool short_k_supports(const ContractionProblem& problem);
 /// Whether kernels/skinny.h supports this problem.
 bool skinny_supports(const ContractionProblem& problem);
 /// Whether kernels/gemm_wgmma_packed.h supports this problem.

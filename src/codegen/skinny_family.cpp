@@ -101,6 +101,8 @@ class SkinnyFamily : public ContractionFamily {
 bool skinny_supports(const Chip& chip, DType type) { return size_of(type) == 2 && chip.matrix(type) != nullptr; }
 
 bool skinny_supports(const ContractionProblem& p) {
+  // Its waves divide K, of which there has to be enough for all.
+  if (short_k_supports(p)) return false;
   // Lanes load runs of 16 elements of 16-bit floats, stored or computed.
   if (!skinny_supports(p.chip, p.type) || p.padded || !(p.b == Access::kVector || p.quantized)) return false;
   return p.computed_rows > 0 ||

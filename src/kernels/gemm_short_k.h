@@ -90,20 +90,21 @@ struct Reads {
 
 }  // namespace short_k_detail
 
-/// Warps of 32 threads compute BN columns (a multiple of 32) of Tiles x 16 rows each. K is at most Spans * 32 and a
-/// multiple of 8, n is a multiple of 8. Launch: ceil(m / (64 * Tiles)) * ceil(n / BN) * batches thread blocks of 128
-/// threads.
-template <int BN, int Tiles, int Spans, class P>
+/// Warps compute BN columns (a multiple of 32) of Tiles x 16 rows each; WM of a thread block's four are along M, the
+/// others along N. K is at most Spans * 32 and a multiple of 8, n is a multiple of 8. Launch: ceil(m / (16 * Tiles *
+/// WM)) * ceil(n / (BN * 4 / WM)) * batches thread blocks of 128 threads.
+template <int BN, int Tiles, int Spans, int WM, class P>
 SDX_FN void gemm_short_k(const P& p) {
   using namespace gemm_detail;
   using namespace short_k_detail;
   using T = typename P::T;
   static_assert(P::kAccessA == Access::kVector && P::kAccessB == Access::kVector && P::kFullColumns && BN % 32 == 0);
   constexpr int kRows = 16 * Tiles, kBlocks = BN / 8;
-  const u32 lane = thread_id() % 32, line = lane / 4;
+  constexpr u32 kTileM = kRows * WM, kTileN = BN * 4 / WM;
+  const u32 lane = thread_id() % 32, line = lane / 4, wave = thread_id() / 32;
   u32 z, tile_m, tile_n;
-  choose_tile(block_id(), p.batches, (p.m + 4 * kRows - 1) / (4 * kRows), (p.n + BN - 1) / BN, z, tile_m, tile_n);
-  const u32 first_row = tile_m * 4 * kRows + thread_id() / 32 * kRows, first_col = tile_n * BN;
+  choose_tile(block_id(), p.batches, (p.m + kTileM - 1) / kTileM, (p.n + kTileN - 1) / kTileN, z, tile_m, tile_n);
+  const u32 first_row = tile_m * kTileM + wave % WM * kRows, first_col = tile_n * kTileN + wave / WM * BN;
 
   vec16 b[kBlocks][Spans];
 #pragma clang loop unroll(full)
@@ -111,7 +112,7 @@ SDX_FN void gemm_short_k(const P& p) {
     const u32 col = first_col + j / 4 * 32 + line / 2 * 8 + j % 4 * 2 + line % 2;
     load_line<Spans, false>(p, z, col < p.n ? col : p.n - 1, b[j]);
   }
-  if (first_row >= p.m) return;
+  if (first_row >= p.m || first_col >= p.n) return;
   vec16 a[Tiles][2][Spans];
 #pragma clang loop unroll(full)
   for (int i = 0; i < Tiles; ++i)

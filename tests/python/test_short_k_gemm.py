@@ -76,9 +76,23 @@ def test_products(size, device):
         check(model, inputs, want, device, TOLERANCE[options.get("dtype", HALF)])
 
 
+def batched(rows, columns, k, batch):
+    """Products of `batch` pairs of matrices that are inputs, with K innermost in both: each has columns of its own."""
+    a, b = draw(HALF, batch, rows, k, seed=7), draw(HALF, batch, columns, k, seed=8)
+    nodes = [
+        helper.make_node("Transpose", ["b"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["a", "t"], ["p"]),
+        helper.make_node("Relu", ["p"], ["y"]),
+    ]
+    want = np.maximum(a.astype(np.float64) @ b.astype(np.float64).transpose(0, 2, 1), 0)
+    return model_of(nodes, {"a": a, "b": b}, HALF, {}), {"a": a, "b": b}, want
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_matrices_of_a_batch(device):
     check(*product(333, 48, 24, batch=(3,), residual=True), device, TOLERANCE[HALF])
+    for rows, columns, k in ((6, 256, 64), (16, 40, 24), (3, 200, 128), (17, 136, 32)):
+        check(*batched(rows, columns, k, 37), device, TOLERANCE[HALF])
 
 
 @pytest.mark.parametrize("device", DEVICES)
