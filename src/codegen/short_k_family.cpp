@@ -16,7 +16,9 @@ class ShortKFamily : public ContractionFamily {
   std::vector<KernelCandidate> candidates(const ContractionProblem& p) const override {
     std::vector<KernelCandidate> all;
     const std::int64_t spans = (p.depth + kSpan - 1) / kSpan;
-    if (p.least_rows <= kFewRows) add(all, 32, 1, spans, 1);
+    // Few rows, as those of small matrices in a batch: warps divide columns.
+    for (const int tiles : {1, 4})
+      if (p.least_rows <= kFewRows * tiles && tiles * spans <= kMostSpans) add(all, 32, tiles, spans, 1);
     for (const int columns : {32, 64, 128}) {
       if (columns > 32 && p.columns > 0 && p.columns <= columns / 2) continue;
       // With several tiles of columns, more of them cost nothing, and what the epilogue reads is read by more warps.

@@ -252,9 +252,9 @@ class LayoutChooser {
     return -1;
   }
 
-  // A loop whose result only GEMMs read, along K in one dim (keys that the model has transposed), and whose own
-  // operands are contiguous along that dim, stores it innermost: in the other order it would write or read single
-  // elements.
+  // A loop whose result only GEMMs read, along K in one dim (keys that the model has transposed), and most of whose own
+  // operands' elements are contiguous along that dim, stores it innermost: in the other order it would write or read
+  // single elements.
   void order_operands_of_gemms() {
     if (!options_.operands_in_any_order) return;
     const Uses uses = uses_of(g_);
@@ -271,7 +271,7 @@ class LayoutChooser {
         const auto* l = producer ? producer->as<LoopOp>() : nullptr;
         if (!l || l->body->has_reduce || absorbed_.count(producer) || constants_.count(producer)) continue;
         const int inner = summed_dim(*n, v);
-        if (inner < 0 || inner + 1 == v->rank() || !reads_along(*l, inner)) continue;
+        if (inner < 0 || inner + 1 == v->rank() || !most_along(*l, inner)) continue;
         const std::vector<Node*>& users = uses.at(v);
         if (!std::all_of(users.begin(), users.end(), [&](const Node* u) { return summed_dim(*u, v) == inner; }))
           continue;
@@ -324,22 +324,6 @@ class LayoutChooser {
       dim = here;
     }
     return dim;
-  }
-
-  // Whether most of what a loop loads in its own order is contiguous along dim `d` and not along the last one.
-  static bool reads_along(const LoopOp& l, int d) {
-    int along = 0, against = 0;
-    visit(l.body, [&](const Expr& x) {
-      if (x->op != Op::kLoad) return;
-      const Expr at = memory_offset(*x->value, x->args);
-      const auto contiguous = [&](const Expr& var) {
-        Expr factor, rest;
-        return idx::split_affine(at, var, factor, rest) && is_const(factor, 1);
-      };
-      along += contiguous(l.vars[static_cast<std::size_t>(d)]);
-      against += contiguous(l.vars.back());
-    });
-    return along > against;
   }
 
   // Makes a view of a loop's result, which nothing else reads, that loop itself.
