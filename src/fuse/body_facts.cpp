@@ -1,6 +1,8 @@
 // See body_facts.h.
 #include "fuse/body_facts.h"
 
+#include <algorithm>
+
 #include "graph/analysis.h"
 
 namespace sardonyx {
@@ -43,6 +45,20 @@ Expr known_element(const Value& v, const Exprs& index) {
     at = at * d + c;
   }
   return (*v.content)[static_cast<std::size_t>(at)];
+}
+
+bool reads_one_part(const LoopOp& l, const Exprs& at) {
+  if (std::none_of(at.begin(), at.end(), [](const Expr& i) { return is_const(i); })) return false;
+  std::vector<std::pair<Expr, Expr>> to;
+  for (std::size_t k = 0; k < at.size(); ++k) to.emplace_back(l.vars[k], at[k]);
+  return facts_of(substitute(l.body, to)).loads <= 1;
+}
+
+bool expands_constant(const LoopOp& l, const BodyFacts& f, const Value& v) {
+  if (!(f.movement && f.loads == 1)) return false;
+  std::int64_t small = 0, large = 0;
+  const Expr es = loads_of(l.body)[0]->elements(), el = v.elements();
+  return is_const_int(es, small) && is_const_int(el, large) && small < large;
 }
 
 }  // namespace sardonyx

@@ -18,5 +18,9 @@ BodyFacts facts_of(const Expr& e);
 Expr splat_of(const Value* v);
 /// The element of a value with known content at constant indices; empty if it is not known.
 Expr known_element(const Value& v, const Exprs& index);
+/// Whether the element of a concatenated tensor at this index is known to be in one of its parts.
+bool reads_one_part(const LoopOp& l, const Exprs& at);
+/// A constant that is only expanded, which is better read where it is small.
+bool expands_constant(const LoopOp& l, const BodyFacts& f, const Value& v);
 
 }  // namespace sardonyx

@@ -22,6 +22,7 @@ constexpr int kLoad = 4;                                  // operations in the t
 constexpr std::size_t kFewLoads = 6;                      // of what is repeated where arithmetic is cheap
 constexpr std::size_t kMaxConsumerNodes = 2 * kMaxNodes;  // of the consumer, with what is inlined into it
 constexpr std::int64_t kOftenGathered = 4;                // times that even a cheap value is not computed again
+constexpr std::int64_t kFewerElements = 32;               // times that the consumer's are more
 constexpr std::int64_t kMostTerms = 8;                    // of a reduction that is written out
 constexpr std::int64_t kFewTerms = 64;                    // of sums that a loop computes in another order
 constexpr std::size_t kMaxReads =
@@ -179,6 +180,7 @@ class Inliner {
                                                     : "it selects from several tensors, and is used repeatedly";
     if (!f.movement && gathers_more(v, at, kOftenGathered)) return "it is gathered many times";
     if (is_cheap_to_repeat(v, *l, at)) return nullptr;
+    if (!in_reduce && hides_behind_memory(v, *l, f, at)) return nullptr;
     // Overlapping windows would load both operands of a sum again for each tap.
     if (in_reduce && f.loads > 1 && repeated_beyond_reduce(at)) return "overlapping windows would load it repeatedly";
     if (f.cost <= kCheap && f.loads <= 2)
@@ -255,7 +257,7 @@ class Inliner {
     visit(l.body, [&](const Expr& x) {
       cost += cost_of(x) / (varies(x) ? 1 : terms);
       if (x->op != Op::kLoad) return;
-      gathers |= std::ranges::any_of(x->args, [](const Expr& i) { return i->has_load; });
+      gathers |= gathered(x->args);
       if (loads.insert(x).second && varies(x)) own.insert(x);
     });
     const double loaded = static_cast<double>(own.size()) + static_cast<double>(loads.size() - own.size()) / terms;
@@ -280,12 +282,26 @@ class Inliner {
     return times * (cost + kLoad * loaded) <= stored + times * kLoad;
   }
 
-  // Whether the element of a concatenated tensor at this index is known to be in one of its parts.
-  static bool reads_one_part(const LoopOp& l, const Exprs& at) {
-    if (std::none_of(at.begin(), at.end(), [](const Expr& i) { return is_const(i); })) return false;
-    std::vector<std::pair<Expr, Expr>> to;
-    for (std::size_t k = 0; k < at.size(); ++k) to.emplace_back(l.vars[k], at[k]);
-    return facts_of(substitute(l.body, to)).loads <= 1;
+  // Whether a few elements (decays of each channel), which would need a launch of their own, are computed while the
+  // consumer, the only one, waits for memory.
+  bool hides_behind_memory(const Value* v, const LoopOp& l, const BodyFacts& f, const Exprs& at) {
+    const auto* c = consumer_->as<LoopOp>();
+    if (operations_per_byte_ == 0 || !c || consumers_[v].size() != 1 || uses_[v] != 1 || f.loads != 1 || gathered(at))
+      return false;
+    const Value* out = consumer_->outputs[0];
+    if (!idx::provably_nonnegative(out->elements() - Expr(kFewerElements) * v->elements(), true)) return false;
+    bool own_launch = true;  // a loop, a reduction or a tile kernel before it might compute it too
+    visit(l.body, [&](const Expr& x) {
+      if (x->op != Op::kLoad) return;
+      const Node* p = storage_of(x->value)->producer;
+      own_launch = own_launch && !gathered(x->args) && (!p || p->as<RoutineOp>());
+    });
+    if (!own_launch) return false;
+    std::int64_t bytes = 0;
+    for (const Value* x : loads_of(c->body))
+      if (idx::provably_nonnegative(x->elements() - out->elements()))
+        bytes += static_cast<std::int64_t>(size_of(x->dtype));
+    return facts_of(c->body).cost + f.cost + kLoad <= operations_per_byte_ * bytes;  // that it reads, anyway
   }
 
   bool should_inline(const Value* v, const Exprs& at, bool in_reduce) {
@@ -303,14 +319,6 @@ class Inliner {
     return !why;
   }
 
-  // A constant that is only expanded, which is better read where it is small.
-  static bool expands_constant(const LoopOp& l, const BodyFacts& f, const Value& v) {
-    if (!(f.movement && f.loads == 1)) return false;
-    std::int64_t small = 0, large = 0;
-    const Expr es = loads_of(l.body)[0]->elements(), el = v.elements();
-    return is_const_int(es, small) && is_const_int(el, large) && small < large;
-  }
-
   // An element is needed more than once if a variable of the consumer is missing in the index.
   bool repeats(const Exprs& at) const {
     return std::any_of(vars_.begin(), vars_.end(), [&](const Expr& var) {
@@ -319,9 +327,13 @@ class Inliner {
     });
   }
 
+  static bool gathered(const Exprs& at) {
+    return std::ranges::any_of(at, [](const Expr& i) { return i->has_load; });
+  }
+
   // Or if the consumer gathers more elements than v has `times`: the features of points for each of their neighbours.
   bool gathers_more(const Value* v, const Exprs& at, std::int64_t times = 1) const {
-    return std::ranges::any_of(at, [](const Expr& i) { return i->has_load; }) &&
+    return gathered(at) &&
            idx::provably_nonnegative(consumer_->outputs[0]->elements() - Expr(times) * v->elements() - 1, true);
   }
 

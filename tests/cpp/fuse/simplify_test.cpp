@@ -269,6 +269,26 @@ return %2, %3)",
             3u);
 }
 
+// Decays of each channel are computed while the kernel that multiplies by them waits for memory.
+TEST(InlineLoops, FewValuesNeedNoLaunchOfTheirOwn) {
+  FuseOptions gpu = any_device();
+  gpu.operations_per_byte = 7;
+  const auto graph = [](int columns, const char* value) {
+    return fmt::format(R"(%0 = input float32[n]
+%1 = input float32[n, {0}]
+%2 = input float32[n, {0}]
+%3 = loop float32[i < n]: {1}
+%4 = loop float32[i < n, j < {0}]: %1[i, j] * %3[i] + %2[i, j]
+return %4)",
+                       columns, value);
+  };
+  EXPECT_EQ(loops_after("inline_loops", graph(128, "exp(%0[i])"), gpu), 1u);
+  EXPECT_EQ(loops_after("inline_loops", graph(16, "exp(%0[i])"), gpu), 2u);
+  const char* kMany = "exp(exp(exp(exp(exp(exp(exp(exp(exp(%0[i])))))))))";
+  EXPECT_EQ(loops_after("inline_loops", graph(128, kMany), gpu), 2u);
+  expect_unchanged("inline_loops", graph(128, "exp(%0[i])"));
+}
+
 // A depthwise convolution with its residual, which two others read: the convolution's kernel stores the sum.
 TEST(InlineLoops, ResidualsOfSumsAreStoredOnce) {
   const std::string graph = R"(%0 = input float16[n, 64, 32]
