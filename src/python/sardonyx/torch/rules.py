@@ -275,6 +275,29 @@ def by_size(operator: Any) -> Callable[..., Any]:
     return call
 
 
+def by_size_of_type(operator: Any) -> Callable[..., Any]:
+    """The same where the number has to be a tensor."""
+
+    def call(x: Any, number: Any) -> Any:
+        if not isinstance(number, (torch.SymInt, torch.SymFloat)) or not isinstance(x, torch.Tensor):
+            return NotImplemented
+        kind = torch.result_type(x, number)
+        return operator(x.to(kind), torch.full((), number, dtype=kind, device=x.device))
+
+    return call
+
+
+def where(condition: torch.Tensor, a: Any, b: Any) -> Any:
+    """Of two types or of numbers, for which torch.onnx's promotion fails."""
+    kind = torch.result_type(a, b)
+    given = [
+        x if isinstance(x, torch.Tensor) else torch.full((), x, dtype=kind, device=condition.device) for x in (a, b)
+    ]
+    if a is given[0] and b is given[1] and a.dtype == b.dtype:
+        return NotImplemented
+    return torch.where(condition, given[0].to(kind), given[1].to(kind))
+
+
 def power(x: torch.Tensor, number: Any) -> Any:
     if not isinstance(number, (torch.SymInt, torch.SymFloat)) or not x.is_floating_point():
         return NotImplemented
@@ -377,6 +400,13 @@ ELEMENTS: dict[Any, Callable[..., Any]] = {
     aten.mul.Scalar: by_size(aten.mul.Tensor),
     aten.div.Scalar: by_size(aten.div.Tensor),
     aten.pow.Tensor_Scalar: power,
+    aten.remainder.Scalar: by_size_of_type(aten.remainder.Tensor),
+    aten.floor_divide.Scalar: by_size_of_type(aten.floor_divide.default),
+    aten.floor_divide.default: by_size_of_type(aten.floor_divide.default),
+    aten.where.self: where,
+    aten.where.Scalar: where,
+    aten.where.ScalarSelf: where,
+    aten.where.ScalarOther: where,
     aten.ceil.default: whole,
     aten.floor.default: whole,
     aten.trunc.default: whole,
