@@ -158,7 +158,9 @@ def leaky(x):
 
 def of_bools(x):
     a = x > 0
-    return *a.max(1), a.min(0).values, a.sort(1).values, a.cummax(1).values, a + (x > 0.5)
+    octets = a.to(torch.uint8)
+    found = *a.max(1), a.min(0).values, a.sort(1).values, a.cummax(1).values, a + (x > 0.5), a.amax(1), a.amin()
+    return *found, octets.any(1), octets.any() + 200, octets.any((0, 1), keepdim=True)
 
 
 def of_integers(x):

@@ -62,26 +62,24 @@ def index_reduce(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.T
 # --- reductions
 
 
-def any_of(x: torch.Tensor, dim: Any, keepdim: bool = False) -> Any:
-    """torch.onnx takes a largest element, which an empty dim has not."""
-    return torch.logical_not(aten.all.dim(torch.logical_not(x), dim, keepdim))
+def any_by(operator: Any) -> Callable[..., Any]:
+    """torch.onnx takes a largest element, which an empty dim has not. Of bytes PyTorch's result is a byte."""
 
+    def call(x: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        found = torch.logical_not(operator(torch.logical_not(x), *rest, **named))
+        return found.to(torch.uint8) if x.dtype == torch.uint8 else found
 
-def any_of_several(x: torch.Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Any:
-    return torch.logical_not(aten.all.dims(torch.logical_not(x), dim, keepdim))
-
-
-def any_of_all(x: torch.Tensor) -> Any:
-    return torch.logical_not(aten.all.default(torch.logical_not(x)))
+    return call
 
 
 def extreme(operator: Any) -> Callable[..., Any]:
     """amax and amin: torch.onnx wants the dims, and has none of bools."""
 
     def call(x: torch.Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
+        dims = list(dim) or list(range(x.ndim))
         if x.dtype == torch.bool:
-            return call(x.to(torch.uint8), dim, keepdim).to(torch.bool)
-        return operator(x, list(range(x.ndim)), keepdim) if not dim and x.ndim else NotImplemented
+            return operator(x.to(torch.uint8), dims, keepdim).to(torch.bool)
+        return operator(x, dims, keepdim) if not dim and x.ndim else NotImplemented
 
     return call
 
@@ -376,9 +374,9 @@ ELEMENTS: dict[Any, Callable[..., Any]] = {
     aten.scatter.value_reduce: scatter_value_by,
     aten.scatter_reduce.two: scatter_mean,
     aten.index_reduce.default: index_reduce,
-    aten.any.default: any_of_all,
-    aten.any.dim: any_of,
-    aten.any.dims: any_of_several,
+    aten.any.default: any_by(aten.all.default),
+    aten.any.dim: any_by(aten.all.dim),
+    aten.any.dims: any_by(aten.all.dims),
     aten.amax.default: extreme(aten.amax.default),
     aten.amin.default: extreme(aten.amin.default),
     aten.nansum.default: nansum,
