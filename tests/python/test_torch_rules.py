@@ -158,7 +158,9 @@ def leaky(x):
 
 def of_bools(x):
     a = x > 0
-    return *a.max(1), a.min(0).values, a.sort(1).values, a.cummax(1).values, a + (x > 0.5)
+    octets = a.to(torch.uint8)
+    found = *a.max(1), a.min(0).values, a.sort(1).values, a.cummax(1).values, a + (x > 0.5), a.amax(1), a.amin()
+    return *found, octets.any(1), octets.any() + 200, octets.any((0, 1), keepdim=True)
 
 
 def of_integers(x):
@@ -180,11 +182,25 @@ def means_of_volumes(x):
 
 
 def by_sizes(x):
-    return functional.cross_entropy(x, torch.arange(x.shape[0]), label_smoothing=0.1), x.abs() ** (1 / x.shape[1])
+    best = x.flatten().topk(3).indices  # as in a beam search
+    numbers = best // x.shape[1], best % x.shape[1], x.abs() ** (1 / x.shape[1])
+    return *numbers, functional.cross_entropy(x, torch.arange(x.shape[0]), label_smoothing=0.1)
+
+
+def of_two_types(x):
+    i = (x * 3).long()
+    chosen = torch.where(i > 1, x, i), torch.where(i > 1, 1, 0.5), torch.where(x > 0, i, -1)
+    return (
+        *chosen,
+        torch.where(x > 0, x.half(), 2.0),
+        torch.where(x > 0, i.to(torch.int8), i),
+        i.masked_fill(x > 0, True),
+    )
 
 
 CASES = {
     "numbers by sizes": (by_sizes, rows),
+    "choices of two types": (of_two_types, rows),
     "bools in order": (of_bools, rows),
     "integers": (of_integers, rows),
     "reductions by an index": (reduced, rows),
@@ -335,3 +351,19 @@ def test_branches_by_data(graphs):
                 x = torch.rand(n, 4) * sign
                 close(compiled(x), module(x))
     assert {c.reason for c in graphs} == {""} and len(graphs) == 2
+
+
+@pytest.mark.parametrize(
+    "module",
+    [nn.LSTM(4, 6, 2, bidirectional=True), nn.GRU(4, 6, batch_first=True), nn.RNN(4, 6, nonlinearity="relu")],
+    ids=["LSTM", "GRU", "RNN"],
+)
+def test_recurrent_layers_that_torch_compile_is_told_to_capture(graphs, module):
+    module.eval()
+    with torch._dynamo.config.patch(allow_rnn=True), torch.no_grad():
+        compiled = torch.compile(module, backend="sardonyx")
+        for b, n in ((2, 5), (3, 7), (4, 9)):
+            x = torch.randn(n, b, 4)
+            for got, want in zip(leaves(compiled(x)), leaves(module(x)), strict=True):
+                close(got, want)
+    assert graphs and {c.reason for c in graphs} == {""}

@@ -62,26 +62,24 @@ def index_reduce(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.T
 # --- reductions
 
 
-def any_of(x: torch.Tensor, dim: Any, keepdim: bool = False) -> Any:
-    """torch.onnx takes a largest element, which an empty dim has not."""
-    return torch.logical_not(aten.all.dim(torch.logical_not(x), dim, keepdim))
+def any_by(operator: Any) -> Callable[..., Any]:
+    """torch.onnx takes a largest element, which an empty dim has not. Of bytes PyTorch's result is a byte."""
 
+    def call(x: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        found = torch.logical_not(operator(torch.logical_not(x), *rest, **named))
+        return found.to(torch.uint8) if x.dtype == torch.uint8 else found
 
-def any_of_several(x: torch.Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Any:
-    return torch.logical_not(aten.all.dims(torch.logical_not(x), dim, keepdim))
-
-
-def any_of_all(x: torch.Tensor) -> Any:
-    return torch.logical_not(aten.all.default(torch.logical_not(x)))
+    return call
 
 
 def extreme(operator: Any) -> Callable[..., Any]:
     """amax and amin: torch.onnx wants the dims, and has none of bools."""
 
     def call(x: torch.Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
+        dims = list(dim) or list(range(x.ndim))
         if x.dtype == torch.bool:
-            return call(x.to(torch.uint8), dim, keepdim).to(torch.bool)
-        return operator(x, list(range(x.ndim)), keepdim) if not dim and x.ndim else NotImplemented
+            return operator(x.to(torch.uint8), dims, keepdim).to(torch.bool)
+        return operator(x, dims, keepdim) if not dim and x.ndim else NotImplemented
 
     return call
 
@@ -275,6 +273,29 @@ def by_size(operator: Any) -> Callable[..., Any]:
     return call
 
 
+def by_size_of_type(operator: Any) -> Callable[..., Any]:
+    """The same where the number has to be a tensor."""
+
+    def call(x: Any, number: Any) -> Any:
+        if not isinstance(number, (torch.SymInt, torch.SymFloat)) or not isinstance(x, torch.Tensor):
+            return NotImplemented
+        kind = torch.result_type(x, number)
+        return operator(x.to(kind), torch.full((), number, dtype=kind, device=x.device))
+
+    return call
+
+
+def where(condition: torch.Tensor, a: Any, b: Any) -> Any:
+    """Of two types or of numbers, for which torch.onnx's promotion fails."""
+    kind = torch.result_type(a, b)
+    given = [
+        x if isinstance(x, torch.Tensor) else torch.full((), x, dtype=kind, device=condition.device) for x in (a, b)
+    ]
+    if a is given[0] and b is given[1] and a.dtype == b.dtype:
+        return NotImplemented
+    return torch.where(condition, given[0].to(kind), given[1].to(kind))
+
+
 def power(x: torch.Tensor, number: Any) -> Any:
     if not isinstance(number, (torch.SymInt, torch.SymFloat)) or not x.is_floating_point():
         return NotImplemented
@@ -353,9 +374,9 @@ ELEMENTS: dict[Any, Callable[..., Any]] = {
     aten.scatter.value_reduce: scatter_value_by,
     aten.scatter_reduce.two: scatter_mean,
     aten.index_reduce.default: index_reduce,
-    aten.any.default: any_of_all,
-    aten.any.dim: any_of,
-    aten.any.dims: any_of_several,
+    aten.any.default: any_by(aten.all.default),
+    aten.any.dim: any_by(aten.all.dim),
+    aten.any.dims: any_by(aten.all.dims),
     aten.amax.default: extreme(aten.amax.default),
     aten.amin.default: extreme(aten.amin.default),
     aten.nansum.default: nansum,
@@ -377,6 +398,13 @@ ELEMENTS: dict[Any, Callable[..., Any]] = {
     aten.mul.Scalar: by_size(aten.mul.Tensor),
     aten.div.Scalar: by_size(aten.div.Tensor),
     aten.pow.Tensor_Scalar: power,
+    aten.remainder.Scalar: by_size_of_type(aten.remainder.Tensor),
+    aten.floor_divide.Scalar: by_size_of_type(aten.floor_divide.default),
+    aten.floor_divide.default: by_size_of_type(aten.floor_divide.default),
+    aten.where.self: where,
+    aten.where.Scalar: where,
+    aten.where.ScalarSelf: where,
+    aten.where.ScalarOther: where,
     aten.ceil.default: whole,
     aten.floor.default: whole,
     aten.trunc.default: whole,
