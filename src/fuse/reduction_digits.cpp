@@ -26,7 +26,9 @@ bool divisors_of(const Expr& body, const Expr& var, Exprs& out) {
     if (!mentions(a, var)) return;
     if (a->op == Op::kFloorDiv && same(a->args[0], var) && x->op == Op::kMod) return add(a->args[1] * b);
     if (a->op == Op::kMod && same(a->args[0], var) && x->op == Op::kFloorDiv) return add(b);
-    ok = false;
+    // Of other quotients only (the channel of a group, modulo all channels): it may go with them.
+    const auto quotients = [](const Expr& y) { return y->op == Op::kFloorDiv || y->op == Op::kMod ? Expr(0) : Expr(); };
+    ok &= !mentions(rewrite(a, quotients), var);
   });
   if (!ok) return false;
   for (std::size_t k = 0; k < out.size(); ++k)

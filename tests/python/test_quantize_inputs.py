@@ -94,18 +94,22 @@ def test_weights_that_the_exporter_transposes_or_casts():
         helper.make_node("MatMul", ["a", "w2r"], ["b"], name="second"),
         helper.make_node("Transpose", ["p"], ["pt"], perm=[1, 0]),
         helper.make_node("MatMul", ["b", "pt"], ["y"], name="of two activations"),
-        helper.make_node("Add", ["same", "same"], ["z"]),  # reads the weight as it was
+        helper.make_node("Gather", ["w3", "at"], ["row"]),  # of embeddings, which are the last layer's weights too
+        helper.make_node("Identity", ["w3"], ["w3i"]),
+        helper.make_node("Transpose", ["w3i"], ["w3t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["row", "w3t"], ["z"], name="tied"),
     ]
     weights = {"w1": normal(1, 48, 32) / 6, "w2": (normal(2, 48, 4, 8) / 7).astype(np.float16)}
-    weights["shape"] = np.array([48, 32], np.int64)
-    outputs, inputs = [("y", ["n", "m"]), ("z", [48, 32])], [("x", ["n", 32]), ("p", ["m", 32])]
+    weights |= {"shape": np.array([48, 32], np.int64), "w3": normal(6, 40, 32), "at": np.array([3], np.int64)}
+    outputs, inputs = [("y", ["n", "m"]), ("z", [1, 40])], [("x", ["n", 32]), ("p", ["m", 32])]
     model = make(nodes, outputs, weights, inputs)
     data = [{**d, "p": normal(9, 3, 32)} for d in FEW]
     for to in ("int8", "int4"):
         done = sardonyx.quantize(model, data, to=to)
         onnx.checker.check_model(done.model)
         assert {v.name for v in done.report.layers} == {"first (MatMul)", "second (MatMul)"}
-        assert done.report.kept == {"of two activations (MatMul)": "its right operand is not constant"}
+        reason = "its right operand is not constant"
+        assert done.report.kept == dict.fromkeys(("of two activations (MatMul)", "tied (MatMul)"), reason)
         found = sardonyx.evaluate(done.model, data, reference=model)
         assert found.outputs[0].relative < (0.03 if to == "int8" else 0.3) and found.outputs[1].relative == 0
         assert "Cast" not in {n.op_type for n in done.model.graph.node}

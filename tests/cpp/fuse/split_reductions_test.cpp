@@ -63,6 +63,19 @@ return %4)",
               splitting());
 }
 
+// A group's channels and an image of any size as one variable, as a Reshape before a norm makes them: each channel is a
+// column, whose sum divides no number of a channel. The remainder by all channels goes with the quotient in it.
+TEST(SplitReductions, GroupsOfChannelsOfAnImageOfAnySizeHaveVariablesForEachDim) {
+  expect_pass("split_reductions", R"(%0 = input float32[n, h, w, 16]
+%1 = loop float32[n < n, g < 4]: sum{r < h * w * 4}(%0[n, mod(floordiv(r, w), h), mod(r, w), mod(4 * g + floordiv(r, h * w), 16)])
+return %1)",
+              R"(%0 = input float32[n, h, w, 16]
+%1 = loop float32[i0 < 1, i1 < n, i2 < 4, i3 < 4]: sum{r0 < h * w}(%0[i1, i0 * h + floordiv(r0, w), mod(r0, w), i2 * 4 + i3])
+%2 = loop float32[i0 < n, i1 < 4]: sum{r0 < 4}(%1[0, i0, i1, r0])
+return %2)",
+              splitting());
+}
+
 TEST(SplitReductions, DifferencesFromWhatIsNoReductionArePlainSums) {
   expect_pass("split_reductions", R"(%0 = input float32[65536]
 %1 = input float32[1]

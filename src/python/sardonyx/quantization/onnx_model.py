@@ -149,7 +149,7 @@ class OnnxModel:
 
     def fold_weights(self) -> None:
         """Computes what some exporters leave between weights and the MatMul, Gemm and Conv nodes that read them: transposes,
-        casts and reshapes."""
+        casts and reshapes. Not of weights that other nodes read too, as tied embeddings, which would be there twice."""
         onnx = needed_onnx()
         from onnx.reference import ReferenceEvaluator
 
@@ -157,7 +157,8 @@ class OnnxModel:
             node = self.producers.get(name)
             if node is None or name in self.weights or node.domain or node.op_type not in _FOLDED:
                 return name in self.weights
-            if not all(folded(n) for n in node.input if n) or not self.is_real_weight(node.input[0]):
+            data = node.input[0]
+            if not self._is_own(data) or not all(folded(n) for n in node.input if n) or not self.is_real_weight(data):
                 return False
             inputs = {n: self.array(n) for n in node.input if n}
             try:
@@ -174,6 +175,13 @@ class OnnxModel:
             if node.op_type in ("MatMul", "Gemm", "Conv") and not node.domain and len(node.input) > 1:
                 folded(node.input[1])
         self.drop_unused()
+
+    def _is_own(self, name: str) -> bool:
+        """Whether one node reads a value, and what it is the Identity of."""
+        if name in self.outputs or name in self.captured or len(self.readers.get(name, [])) != 1:
+            return False
+        producer = self.producers.get(name)
+        return producer is None or producer.op_type != "Identity" or self._is_own(producer.input[0])
 
     def is_real_weight(self, name: str) -> bool:
         """Whether it has floats of 16 or 32 bits."""

@@ -29,11 +29,14 @@ def quantize_model(
         if output is not None:
             write_table(output, report.ranges)
         return Quantized(None, report)
-    model.fold_weights()
-    job.before = model.weight_bytes()
     if settings.to in CACHES:
         report = job.cache()
-    elif settings.to == "mixed":
+        if output is not None:
+            model.save(output)
+        return Quantized(model.proto, report)
+    model.fold_weights()
+    job.before = model.weight_bytes()
+    if settings.to == "mixed":
         report = Mixed(job, text).run()
     else:
         report = job.blocked() if settings.to in BLOCKED else job.layers()
