@@ -136,11 +136,12 @@ SDX_STORE(__stwb) SDX_STORE(__stcg) SDX_STORE(__stcs) SDX_STORE(__stwt)
   SDX_FN To __##half##2##to##_rz(Half x) { return sdx::custom::saturated<To>(sdx::trunc(float(x))); } \
   SDX_FN To __##half##2##to##_rd(Half x) { return sdx::custom::saturated<To>(sdx::floor(float(x))); } \
   SDX_FN To __##half##2##to##_ru(Half x) { return sdx::custom::saturated<To>(sdx::ceil(float(x))); }
-#define SDX_HALF_TO_ALL(half, Half)                                                     \
-  SDX_HALF_TO(half, Half, int, int)                                                     \
-  SDX_HALF_TO(half, Half, uint, unsigned)                                               \
-  SDX_HALF_TO(half, Half, short, short) SDX_HALF_TO(half, Half, ushort, unsigned short) \
-      SDX_HALF_TO(half, Half, ll, long long) SDX_HALF_TO(half, Half, ull, unsigned long long)
+#define SDX_HALF_TO_ALL(half, Half)                                                      \
+  SDX_HALF_TO(half, Half, int, int)                                                      \
+  SDX_HALF_TO(half, Half, uint, unsigned)                                                \
+  SDX_HALF_TO(half, Half, short, short)                                                  \
+  SDX_HALF_TO(half, Half, ushort, unsigned short) SDX_HALF_TO(half, Half, ll, long long) \
+      SDX_HALF_TO(half, Half, ull, unsigned long long)
         SDX_HALF_TO_ALL(half, __half) SDX_HALF_TO_ALL(bfloat16, __nv_bfloat16)
 #undef SDX_HALF_TO_ALL
 #undef SDX_HALF_TO
