@@ -269,13 +269,17 @@ class Einsum {
 
   // Of the labels that only `o` has, those of dims outside of the summed ones, where others are inside: there each has
   // a matrix of its own, as a batch has, because all of them as rows or columns of one matrix would have to be copied
-  // side by side. They are taken out of `own`. None if the result would have to be rearranged: it has `others` outside.
+  // side by side. They are taken out of `own`. None if the result would have to be rearranged: it has `others` outside,
+  // nor if the operand is copied in any case: its summed dims are apart.
   Labels take_outer(const Operand& o, Labels& own, const Labels& others, const Labels& summed) const {
     constexpr double kLeastLines = 32;
     Labels outer, inner;
-    bool inside = false;
+    bool inside = false, ended = false;
     for (Label l : o.labels) {
-      inside |= contains(summed, l);
+      const bool sums = contains(summed, l);
+      if (sums && ended) return {};
+      ended |= inside && !sums;
+      inside |= sums;
       if (contains(own, l)) (inside ? inner : outer).push_back(l);
     }
     double lines = 1;
