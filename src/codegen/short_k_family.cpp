@@ -50,11 +50,12 @@ class ShortKFamily : public ContractionFamily {
 
 }  // namespace
 
+// Windows of several taps were not measured.
 bool short_k_supports(const ContractionProblem& p) {
   const auto* matrix = p.chip.matrix(p.type);
   return p.chip.layout() == MatrixLayout::kMma && size_of(p.type) == 2 && matrix != nullptr && p.vectors() &&
-         p.full_columns && !p.quantized && !p.groups && !p.pairs && p.computed_rows == 0 && p.depth > 0 &&
-         p.depth <= kMostK && p.depth % 8 == 0;
+         p.full_columns && !p.padded && !p.windows && !p.quantized && !p.groups && !p.pairs && p.computed_rows == 0 &&
+         p.depth > 0 && p.depth <= kMostK && p.depth % 8 == 0;
 }
 
 const ContractionFamily& short_k_family() {

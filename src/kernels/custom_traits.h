@@ -11,32 +11,47 @@ template <class A, class B>
 struct is_base_of : bool_constant<__is_base_of(A, B)> {};
 template <class T, class... A>
 struct is_constructible : bool_constant<__is_constructible(T, A...)> {};
-// clang-format off
-#define SDX_TRAIT(name)                                  \
-  template <class T>                                     \
-  struct name : bool_constant<__##name(T)> {};           \
-  template <class T>                                     \
-  inline constexpr bool name##_v = __##name(T);
-SDX_TRAIT(is_enum) SDX_TRAIT(is_array) SDX_TRAIT(is_const) SDX_TRAIT(is_reference) SDX_TRAIT(is_lvalue_reference)
-SDX_TRAIT(is_class) SDX_TRAIT(is_union) SDX_TRAIT(is_function) SDX_TRAIT(is_trivial) SDX_TRAIT(is_standard_layout)
-SDX_TRAIT(is_empty) SDX_TRAIT(is_volatile) SDX_TRAIT(is_object) SDX_TRAIT(is_scalar)
+#define SDX_TRAIT(name)                        \
+  template <class T>                           \
+  struct name : bool_constant<__##name(T)> {}; \
+  template <class T>                           \
+  inline constexpr bool name##_v = __##name(T)
+SDX_TRAIT(is_enum);
+SDX_TRAIT(is_array);
+SDX_TRAIT(is_const);
+SDX_TRAIT(is_reference);
+SDX_TRAIT(is_lvalue_reference);
+SDX_TRAIT(is_class);
+SDX_TRAIT(is_union);
+SDX_TRAIT(is_function);
+SDX_TRAIT(is_trivial);
+SDX_TRAIT(is_standard_layout);
+SDX_TRAIT(is_empty);
+SDX_TRAIT(is_volatile);
+SDX_TRAIT(is_object);
+SDX_TRAIT(is_scalar);
 #undef SDX_TRAIT
-#define SDX_TYPE(name, expression)     \
-  template <class T>                   \
-  using name##_t = expression;         \
-  template <class T>                   \
-  struct name {                        \
-    using type = name##_t<T>;          \
-  };
-SDX_TYPE(add_pointer, __add_pointer(T)) SDX_TYPE(add_lvalue_reference, __add_lvalue_reference(T))
-SDX_TYPE(add_rvalue_reference, __add_rvalue_reference(T)) SDX_TYPE(add_const, const T) SDX_TYPE(add_volatile, volatile T)
-SDX_TYPE(remove_extent, __remove_extent(T)) SDX_TYPE(remove_all_extents, __remove_all_extents(T))
-SDX_TYPE(remove_cvref, __remove_cvref(T)) SDX_TYPE(remove_volatile, __remove_volatile(T))
-SDX_TYPE(underlying_type, __underlying_type(T)) SDX_TYPE(type_identity, T)
+#define SDX_TYPE(name, expression) \
+  template <class T>               \
+  using name##_t = expression;     \
+  template <class T>               \
+  struct name {                    \
+    using type = name##_t<T>;      \
+  }
+SDX_TYPE(add_pointer, __add_pointer(T));
+SDX_TYPE(add_lvalue_reference, __add_lvalue_reference(T));
+SDX_TYPE(add_rvalue_reference, __add_rvalue_reference(T));
+SDX_TYPE(add_const, const T);
+SDX_TYPE(add_volatile, volatile T);
+SDX_TYPE(remove_extent, __remove_extent(T));
+SDX_TYPE(remove_all_extents, __remove_all_extents(T));
+SDX_TYPE(remove_cvref, __remove_cvref(T));
+SDX_TYPE(remove_volatile, __remove_volatile(T));
+SDX_TYPE(underlying_type, __underlying_type(T));
+SDX_TYPE(type_identity, T);
 #undef SDX_TYPE
-    // clang-format on
-    template <class T>
-    struct remove_pointer {
+template <class T>
+struct remove_pointer {
   using type = remove_pointer_t<T>;
 };
 template <class T>
@@ -124,27 +139,39 @@ SDX_FN constexpr int countr_zero(T x) {
 enum class byte : unsigned char {};
 
 // --- <functional>
-// clang-format off
-#define SDX_FUNCTOR(name, operation)                                                      \
-  template <class T = void>                                                               \
-  struct name {                                                                           \
+#define SDX_FUNCTOR(name, operation)                                                         \
+  template <class T = void>                                                                  \
+  struct name {                                                                              \
     SDX_FN constexpr auto operator()(const T& a, const T& b) const { return a operation b; } \
-  };                                                                                      \
-  template <>                                                                             \
-  struct name<void> {                                                                     \
-    template <class A, class B>                                                           \
-    SDX_FN constexpr auto operator()(const A& a, const B& b) const { return a operation b; } \
-  };
-SDX_FUNCTOR(plus, +) SDX_FUNCTOR(minus, -) SDX_FUNCTOR(multiplies, *) SDX_FUNCTOR(divides, /) SDX_FUNCTOR(modulus, %)
-SDX_FUNCTOR(bit_and, &) SDX_FUNCTOR(bit_or, |) SDX_FUNCTOR(bit_xor, ^) SDX_FUNCTOR(logical_and, &&) SDX_FUNCTOR(logical_or, ||)
-SDX_FUNCTOR(less, <) SDX_FUNCTOR(greater, >) SDX_FUNCTOR(less_equal, <=) SDX_FUNCTOR(greater_equal, >=)
-SDX_FUNCTOR(equal_to, ==) SDX_FUNCTOR(not_equal_to, !=)
+  };                                                                                         \
+  template <>                                                                                \
+  struct name<void> {                                                                        \
+    template <class A, class B>                                                              \
+    SDX_FN constexpr auto operator()(const A& a, const B& b) const {                         \
+      return a operation b;                                                                  \
+    }                                                                                        \
+  }
+SDX_FUNCTOR(plus, +);
+SDX_FUNCTOR(minus, -);
+SDX_FUNCTOR(multiplies, *);
+SDX_FUNCTOR(divides, /);
+SDX_FUNCTOR(modulus, %);
+SDX_FUNCTOR(bit_and, &);
+SDX_FUNCTOR(bit_or, |);
+SDX_FUNCTOR(bit_xor, ^);
+SDX_FUNCTOR(logical_and, &&);
+SDX_FUNCTOR(logical_or, ||);
+SDX_FUNCTOR(less, <);
+SDX_FUNCTOR(greater, >);
+SDX_FUNCTOR(less_equal, <=);
+SDX_FUNCTOR(greater_equal, >=);
+SDX_FUNCTOR(equal_to, ==);
+SDX_FUNCTOR(not_equal_to, !=);
 #undef SDX_FUNCTOR
-    // clang-format on
 
-    // --- <utility>
-    template <class T, class U = T>
-    SDX_FN constexpr T exchange(T& x, U&& value) {
+// --- <utility>
+template <class T, class U = T>
+SDX_FN constexpr T exchange(T& x, U&& value) {
   T old = move(x);
   x = forward<U>(value);
   return old;
